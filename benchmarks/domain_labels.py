@@ -27,8 +27,9 @@ from hf_encoders import encode
 from hf_encoders.cli import main as hf_encoders
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.runs import RunSettings, finetune, load_model
-from hf_encoders.loading import load_config, load_tokenizer
+from hf_encoders.loading import load_config
 from hf_encoders.runs.quickstart import hold_out, labelled_passages, load_documents
+from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import markdown_table, mean_and_deviation, replaced_folder, write_whole
 
 

@@ -47,7 +47,8 @@ from hf_encoders.finetuning import (
     token_classification,
 )
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.loading import load_config, load_tokenizer, longest_input
+from hf_encoders.loading import load_config
+from hf_encoders.tokenizer_loading import load_tokenizer, longest_input
 from hf_encoders.writing import mean_and_deviation, write_whole
 
 

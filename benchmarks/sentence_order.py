@@ -22,7 +22,7 @@ from hf_encoders import (
     tokenize_documents,
 )
 from hf_encoders.corpus.python_docs import read_python_documents
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 
 FEWEST_CHARACTERS, MOST_CHARACTERS = 200, 3_000_000  # of a docstring; of a library

@@ -19,7 +19,7 @@ from pydoc_data.topics import topics
 from hf_encoders import split_sentences
 from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning import token_classification
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 import torch
 from datasets import Dataset, DatasetDict

@@ -29,7 +29,7 @@ from hf_encoders import (
     train_tokenizer,
     with_teacher,
 )
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 from transformers import HfArgumentParser, PreTrainedModel, TrainingArguments, set_seed
 

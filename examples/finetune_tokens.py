@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning import token_classification
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 from datasets import Dataset, DatasetDict
 from transformers import (

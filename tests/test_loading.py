@@ -9,10 +9,11 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from transformers import AutoConfig, AutoTokenizer
 
-from hf_encoders import HfeXLMConfig, loading
+from hf_encoders import HfeXLMConfig, loading, tokenizer_loading
 from hf_encoders.cli import main
-from hf_encoders.loading import is_local, load_config, load_tokenizer, read_config
+from hf_encoders.loading import is_local, load_config, read_config
 from hf_encoders.publishing.files import module_files
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 
 NEW_HOURS = itertools.count(10**9, 3600)
@@ -74,7 +75,7 @@ def test_a_name_without_a_network_is_asked_for_once(no_network, hub, load):
 def test_every_command_tells_it_in_one_line(no_network, saved, tmp_path, capsys, monkeypatch, words):
     monkeypatch.setattr(datasets, "load_dataset", refusing)
     if "TOK" in words:
-        monkeypatch.setattr(loading, "load_tokenizer", lambda *_: None)
+        monkeypatch.setattr(tokenizer_loading, "load_tokenizer", lambda *_: None)
     (tmp_path / "a.txt").write_text("w5 w6")
     names = {"TEXT": str(tmp_path / "a.txt"), "OUT": str(tmp_path / "out"), "TOK": str(saved)}
     assert main([names.get(word, word) for word in words]) == 2

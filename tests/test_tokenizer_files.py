@@ -10,9 +10,10 @@ from transformers import AutoTokenizer, BertJapaneseTokenizer, CamembertTokenize
 
 from hf_encoders import HfeRobertaConfig, loading, train_tokenizer
 from hf_encoders.cli import main
-from hf_encoders.loading import load_tokenizer, read_config
+from hf_encoders.loading import read_config
 from hf_encoders.publishing.files import published_files, save_tokenizer
 from hf_encoders.registration import config_class_of
+from hf_encoders.tokenizer_loading import load_tokenizer
 from tests.finetuning.tiny import save_encoder
 from tests.hub.tiny_checkpoints import BERT
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, writing
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import check_file, check_folder, read_json, replaced_folder, write_whole
 from tests.corpus.corpora import TINY_MODEL
 from tests.forked_python import python_c

@@ -139,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     import transformers
 
     from hf_encoders.corpus.similar_words import build_similar_words, describe_similar_words, read_similar_words
-    from hf_encoders.loading import load_tokenizer
+    from hf_encoders.tokenizer_loading import load_tokenizer
 
     transformers.logging.set_verbosity_error()
     tokenizer = load_tokenizer(arguments.tokenizer, "--tokenizer")

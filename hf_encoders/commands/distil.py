@@ -91,7 +91,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train a student."""
-    from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, read_config
+    from hf_encoders.loading import read_config
     from hf_encoders.objectives.distillation import Distillation
     from hf_encoders.objectives.objective import get_objective
     from hf_encoders.objectives.student import check_layers, student_family
@@ -99,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.runs.initial import check_student, default_layers, load_teacher, student_recipe
     from hf_encoders.runs.recipe import load_recipe
     from hf_encoders.runs.train import begin_from, train_run
+    from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer
 
     recipe = load_recipe(arguments.recipe, arguments.set)
     if not isinstance(get_objective(recipe.objective), Distillation):

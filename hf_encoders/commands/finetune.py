@@ -126,9 +126,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from hf_encoders.finetuning.runs import RunSettings, finetune, num_steps, training_arguments, with_defaults
     from hf_encoders.finetuning.training_options import training_fields
-    from hf_encoders.loading import check_first_position, check_rows, load_config, load_tokenizer, longest_input
+    from hf_encoders.loading import load_config
     from hf_encoders.publishing.record import command_of
     from hf_encoders.runs.run import num_processes
+    from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer, longest_input
     from hf_encoders.training.hyperparameters import check_training_arguments
 
     transformers.logging.set_verbosity_error()

@@ -36,7 +36,7 @@ from hf_encoders.corpus.special_tokens import check_offsets
 from hf_encoders.corpus.tokenizer_report import save_report
 from hf_encoders.corpus.tokenizer_training import MULTIPLE, padded_vocab_size
 from hf_encoders.corpus.word_counts import LINES_PER_BATCH, CountedText
-from hf_encoders.loading import check_rows, load_tokenizer, optional_file, read_config
+from hf_encoders.loading import optional_file, read_config
 from hf_encoders.publishing.files import (
     copy_modules,
     load_source,
@@ -45,6 +45,7 @@ from hf_encoders.publishing.files import (
     submodels,
 )
 from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
+from hf_encoders.tokenizer_loading import check_rows, load_tokenizer
 from hf_encoders.writing import replaced_files, text_table
 
 

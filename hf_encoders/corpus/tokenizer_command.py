@@ -38,10 +38,10 @@ from hf_encoders.corpus.tokenizer_training import (
     untrained_tokenizer,
 )
 from hf_encoders.corpus.word_counts import HELD_OUT_BYTES, CountedText, SelectedText, check_coverage, count_texts
-from hf_encoders.loading import lost_capitals
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.files import save_tokenizer
 from hf_encoders.registration import config_class_of, vocabulary_kinds
+from hf_encoders.tokenizer_loading import lost_capitals
 from hf_encoders.writing import UNFINISHED, check_folder, holds_files, locked, replaced_files
 
 

@@ -20,11 +20,11 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import mask_and_padding
-from hf_encoders.loading import longest_input
 from hf_encoders.models.encoder_arguments import on_host
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
 from hf_encoders.models.encoder_tokens import places_of
 from hf_encoders.objectives.batches import to_device
+from hf_encoders.tokenizer_loading import longest_input
 
 
 # Per batch. Smaller ones suit a CPU's caches (2048 took a tenth less time than 8192 there), larger ones a GPU.

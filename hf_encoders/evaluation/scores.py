@@ -24,7 +24,8 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     pseudo_perplexity,
     token_log_probabilities,
 )
-from hf_encoders.loading import load_config, load_tokenizer, load_weights, longest_input
+from hf_encoders.loading import load_config, load_weights
+from hf_encoders.tokenizer_loading import load_tokenizer, longest_input
 from hf_encoders.writing import text_table
 
 

@@ -27,9 +27,10 @@ from transformers import (
 from hf_encoders.finetuning.labels import class_weighted_loss
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
-from hf_encoders.loading import load_config, load_weights, set_inputs
+from hf_encoders.loading import load_config, load_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.batches import IGNORED
+from hf_encoders.tokenizer_loading import set_inputs
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
 from hf_encoders.training.optimizers import (

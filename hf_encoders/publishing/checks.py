@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from hf_encoders.errors import first_line
 from hf_encoders.inputs import is_language_code
-from hf_encoders.loading import load_tokenizer, read_config
+from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.card import is_repo_id
 from hf_encoders.publishing.files import (
@@ -31,6 +31,7 @@ from hf_encoders.publishing.files import (
 )
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.publishing.verification import WAYS, load_elsewhere, loads_of, outputs_of, problem_of
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")

@@ -23,7 +23,7 @@ from torch.export import Dim
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_encoders.inputs import check_packages
-from hf_encoders.loading import load_tokenizer, read_config
+from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.files import (
     copy_modules,
@@ -41,6 +41,7 @@ from hf_encoders.publishing.verification import (
     outputs_of,
     probe_batch,
 )
+from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import check_new_folder
 
 

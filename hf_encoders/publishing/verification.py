@@ -15,10 +15,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from hf_encoders.loading import load_tokenizer, read_config
+from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.files import foreign_code, load_source, pooler_arguments, saved_head
 from hf_encoders.publishing.secrets import is_secret, without_tokens
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 
 Tensors = dict[str, torch.Tensor]

@@ -26,7 +26,6 @@ from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.data import DataSource
 from hf_encoders.finetuning.report import make_record
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.card import make_model_card
 from hf_encoders.publishing.files import CARD_FILE, RUN_FILE, save_tokenizer
 from hf_encoders.publishing.record import command_of
@@ -34,6 +33,7 @@ from hf_encoders.publishing.secrets import published_path
 from hf_encoders.runs.options import family_recipes
 from hf_encoders.runs.recipe import Phase, Recipe, load_recipe
 from hf_encoders.runs.sources import recipe_tokenizer
+from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import read_json, replaced_folder, text_table
 
 

@@ -33,7 +33,6 @@ from hf_encoders.corpus.text_files import has_text, text_files
 from hf_encoders.corpus.tokenized import split_train_validation
 from hf_encoders.corpus.tokenizer_training import train_tokenizer
 from hf_encoders.corpus.word_starts import UnitStart
-from hf_encoders.loading import load_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.examples import EpochDataset
 from hf_encoders.objectives.masker import PREPARED_BY
@@ -43,6 +42,7 @@ from hf_encoders.publishing.files import RUN_FILE, save_tokenizer
 from hf_encoders.publishing.secrets import base_name
 from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Recipe, reads_languages
+from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 

@@ -27,7 +27,6 @@ from hf_encoders.corpus.report import corpus_statistics
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.similar_words import share_without_similar
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
-from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, set_inputs, set_length
 from hf_encoders.objectives.objective import LossTerm, Objective
 from hf_encoders.options import RUN_OPTIONS, given_fields
 from hf_encoders.publishing.card import make_model_card
@@ -76,6 +75,7 @@ from hf_encoders.runs.sources import (
     remove_other_sources,
     similar_words_of,
 )
+from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer, set_inputs, set_length
 from hf_encoders.training.callbacks import HeadWarmUpCallback
 from hf_encoders.training.checkpoints import checkpoints_by_step, step_of
 from hf_encoders.training.fault_tolerance import is_out_of_memory

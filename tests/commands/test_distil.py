@@ -20,9 +20,9 @@ from hf_encoders import (
     prepare_corpus,
 )
 from hf_encoders.cli import main
-from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs.recipe import load_recipe
+from hf_encoders.tokenizer_loading import load_tokenizer
 from tests.commands.adapt_runs import checkpoint, write_texts
 from tests.corpus.corpora import write_corpus
 

@@ -15,11 +15,11 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from hf_encoders import prepare_corpus
 from hf_encoders.cli import main
 from hf_encoders.corpus import arrow_file, sentence_encoding
-from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
 from hf_encoders.runs.sources import open_parts
+from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 

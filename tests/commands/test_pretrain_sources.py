@@ -11,10 +11,10 @@ import yaml
 
 from hf_encoders import prepare_corpus
 from hf_encoders.corpus.parallel import prepare_parallel_corpus
-from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives import mixture
 from hf_encoders.publishing.curves import read_run
 from hf_encoders.publishing.record import TrainingRecord
+from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, pretrain, weights
 from tests.corpus.corpora import write_corpus

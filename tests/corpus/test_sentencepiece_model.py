@@ -11,8 +11,8 @@ from transformers import AutoTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.corpus.sentencepiece_model import tokenizer_of_sentencepiece
-from hf_encoders.loading import load_tokenizer
 from hf_encoders.registration import config_class_of
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 
 spm = pytest.importorskip("sentencepiece", reason="pip install 'hf_encoders[sentencepiece]'")

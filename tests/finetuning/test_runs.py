@@ -17,7 +17,8 @@ from hf_encoders.finetuning import (
 )
 from hf_encoders.finetuning.report import format_table, over_seeds
 from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, load_model, num_steps, with_defaults
-from hf_encoders.loading import load_config, longest_input
+from hf_encoders.loading import load_config
+from hf_encoders.tokenizer_loading import longest_input
 from tests.finetuning.tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
 

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, BertJapaneseTokenizer, BertTokenizer, Pr
 
 from hf_encoders.cli import main
 from hf_encoders.finetuning.data import encode_texts
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.tokenizer_loading import load_tokenizer
 from tests.finetuning.tiny import save_encoder
 from tests.hub.tiny_checkpoints import BERT
 

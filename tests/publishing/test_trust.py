@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.checks import check_files, check_loading
 from hf_encoders.publishing.export import export_checkpoint
 from hf_encoders.publishing.files import foreign_code, published_files, save_tokenizer
 from hf_encoders.publishing.publish import plan_publication
 from hf_encoders.publishing.verification import Load, environment_without_secrets, load_elsewhere, probe_batch
+from hf_encoders.tokenizer_loading import load_tokenizer
 from tests.hub.tiny_checkpoints import BERT, ROBERTA, make_config, make_tokenizer
 from tests.publishing.findings import edit_config, errors
 from tests.publishing.saved import save
@@ -117,7 +117,7 @@ def test_the_remedy_for_a_tokenizer_that_reads_otherwise_elsewhere_works(directo
     path.write_text(json.dumps({**json.loads(path.read_text()), "do_lower_case": False}))
     texts = errors(check_loading([directory]))
     assert texts and all("its tokenizer gives the ids [" in text for text in texts)
-    assert all("save_tokenizer(hf_encoders.loading.load_tokenizer(folder), folder)" in text for text in texts)
+    assert all("save_tokenizer(hf_encoders.load_tokenizer(folder), folder)" in text for text in texts)
     save_tokenizer(load_tokenizer(directory), directory)
     assert errors(check_loading([directory])) == []
 
