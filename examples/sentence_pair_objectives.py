@@ -25,14 +25,15 @@ from hf_encoders import (
     HfeBertForPreTraining,
     PreTrainingTrainer,
     SentenceBlocks,
+    logged_points,
     read_documents,
     split_sentences,
     split_train_validation,
     tokenize_documents,
     train_tokenizer,
+    write_comparison,
 )
 from hf_encoders.corpus.python_docs import read_python_documents
-from hf_encoders.publishing.curves import logged_points, write_comparison
 
 import torch
 from datasets import Dataset

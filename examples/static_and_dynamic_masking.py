@@ -22,13 +22,14 @@ from hf_encoders import (
     HfeBertForMaskedLM,
     PreTrainingTrainer,
     SentenceBlocks,
+    logged_points,
     read_documents,
     split_sentences,
     split_train_validation,
     tokenize_documents,
     train_tokenizer,
+    write_comparison,
 )
-from hf_encoders.publishing.curves import logged_points, write_comparison
 from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np

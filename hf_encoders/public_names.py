@@ -58,7 +58,7 @@ PUBLIC_NAMES = {  # module -> its public names
     "objectives.sop": ["SentenceOrderPrediction"],
     "objectives.student": ["spread_layers", "student_config", "student_family", "student_from"],
     "publishing.export": ["export_checkpoint"],
-    "publishing.curves": ["write_comparison"],
+    "publishing.curves": ["logged_points", "write_comparison"],
     "publishing.publish": ["plan_publication", "publish"],
     "publishing.record": ["TrainingRecord"],
     "runs.recipe": ["load_recipe"],

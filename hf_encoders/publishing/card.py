@@ -1,4 +1,4 @@
-"""Model cards, generated from the configuration, the weights and the training record alone."""
+"""Make model cards from the configuration, the weights and the training record alone."""
 
 import hashlib
 import re
@@ -53,26 +53,21 @@ SIGNATURE = re.compile(r"\n*<!-- card ([0-9a-f]{16}) -->\s*\Z")
 def make_model_card(
     model: PreTrainedModel, record: TrainingRecord, name: str, has_curve: bool = False, has_modules: bool = False
 ) -> ModelCard:
-    """Make the card of a saved model.
+    """Make the card of a saved model from the facts of its training.
 
-    Args:
-        model (`PreTrainedModel`): The model.
-        record (`TrainingRecord`): The facts of its training.
-        name (`str`): Its repository or folder.
-        has_curve (`bool`): Whether the picture of its losses is beside it.
-        has_modules (`bool`): Whether modules of sentence-transformers are.
+    `name` is its repository or folder; the picture of its losses and modules of sentence-transformers may be in it.
     """
     config = model.config
     head = auto_class_of(config, [type(model).__name__])
     fields = config.to_dict()
     # Pipelines pass no ids of languages and the like.
     task = None if config.required_ids else TASK_OF_HEAD.get(head if record.fills_masks else "AutoModel")
+    base = origin_of(record.base_model)
     data = ModelCardData(
         library_name="transformers",
         language=record.language or None,
         license=record.license,
-        # Not a local folder with a name like a repository's.
-        base_model=base if is_repo_id(base := origin_of(record.base_model)) and not Path(base).exists() else None,
+        base_model=base if is_repo_id(base) and not Path(base).exists() else None,  # not a folder of such a name
         datasets=record.dataset_ids or None,
         pipeline_tag="sentence-similarity" if has_modules else task,
         tags=["hf_encoders", config.model_type],
@@ -110,7 +105,7 @@ def make_model_card(
 
 
 def _first_use(name: str, task: str | None, is_native: bool, has_modules: bool) -> str | None:
-    """The code that a visitor tries first; None for a task without a pipeline, or with one of the model's own."""
+    """Return the code that a visitor tries first; None for a task without a pipeline, or with its own."""
     model = f'"{name}"' + ("" if is_native else ", trust_remote_code=True")
     if has_modules:
         lines = ("from sentence_transformers import SentenceTransformer", "", f"model = SentenceTransformer({model})")
@@ -124,19 +119,19 @@ def _first_use(name: str, task: str | None, is_native: bool, has_modules: bool) 
 
 
 def shown_fields(config: EncoderConfig, fields: dict[str, Any]) -> dict[str, Any]:
-    """The `SHOWN_FIELDS` that a family has, under its own names, without those that are None."""
+    """Return the `SHOWN_FIELDS` that a family has, under its own names, without those that are None."""
     names = [config.own_name(field) for field in SHOWN_FIELDS]
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
 def signed(text: str) -> str:
-    """A card's text with its digest as last line."""
+    """Return a card's text with its digest as last line."""
     body = SIGNATURE.sub("", text).rstrip()
     return f"{body}\n\n<!-- card {_digest(body)} -->\n"
 
 
 def was_edited(text: str) -> bool:
-    """Whether a card differs from what was generated, or was written by hand.
+    """Return whether a card differs from what was generated, or was written by hand.
 
     A card by `Trainer` counts as generated while it begins with `Trainer`'s comment.
 
@@ -147,19 +142,19 @@ def was_edited(text: str) -> bool:
     text = text.replace("\r\n", "\n")
     if REGEX_YAML_BLOCK.sub("", text, count=1).lstrip().startswith(TRAINER_COMMENT):
         return False
-    found = SIGNATURE.search(text)
-    return found is None or _digest(SIGNATURE.sub("", text)) != found.group(1)
+    signature = SIGNATURE.search(text)
+    return signature is None or _digest(SIGNATURE.sub("", text)) != signature[1]
 
 
 def is_repo_id(value: Any) -> bool:
-    """Whether a value is a valid name of a repository on the Hub."""
+    """Return whether a value is a valid name of a repository on the Hub."""
     if not isinstance(value, str):
         return False
     try:
         validate_repo_id(value)
+        return True
     except HFValidationError:
         return False
-    return True
 
 
 def _eval_result(entry: dict[str, Any]) -> EvalResult:

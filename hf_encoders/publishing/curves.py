@@ -1,4 +1,4 @@
-"""Curves of runs from what `Trainer` logged, reference curves of the shipped recipes, and comparisons of the two."""
+"""Curves of runs from what `Trainer` logged: read, keep as references, compare, and draw them."""
 
 import json
 import math
@@ -18,6 +18,7 @@ from hf_encoders.publishing.record import NOT_RECORDED, TrainingRecord
 from hf_encoders.writing import check_file, markdown_table, mean_and_deviation, read_json
 
 
+Points = Sequence[tuple[float, float]]
 REFERENCES = Path(__file__).parents[1] / "runs" / "curves"
 # Logged values that a reference curve keeps, besides losses and accuracies.
 KEPT = ("step", "tokens_seen", "training_seconds", "tokens_per_second", "mfu", "mask_rate", "pair_label_1_share")
@@ -28,6 +29,9 @@ SAME_LOSS = 0.02  # relative difference between the losses of two seeds
 SAME_TEXT = 0.01  # relative difference of unigram cross-entropies up to which two texts count as the same
 UNIGRAM = "unigram_cross_entropy"
 UNIGRAM_LOSSES = ("mlm_loss", "plm_loss")  # the loss terms whose baseline it is
+AXES = {"steps": "optimizer steps", "tokens": "real tokens", "minutes": "minutes of training"}
+BASELINE_COLOUR = "0.45"
+SOURCE_MARKERS = "v^<>sPXdp*"  # of the sources of a run, which have its colour
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Curve:
     about: dict[str, Any] = field(default_factory=dict)
 
     def losses(self) -> list[str]:
-        """Names of the logged loss terms, such as `mlm_loss`; `["loss"]` for a run with none.
+        """Return the names of the logged loss terms, such as `mlm_loss`; `["loss"]` for a run with none.
 
         >>> Curve("", [{"step": 1, "loss": 7.5, "mlm_loss": 7.0}, {"step": 1, "eval_pair_loss": 0.5}]).losses()
         ['mlm_loss', 'pair_loss']
@@ -57,7 +61,7 @@ class Curve:
         return [name for name in names if name not in of_sources] or ["loss"]
 
     def sources(self) -> list[str]:
-        """Names of the sources of text that were evaluated each by itself; terms are those that training logged.
+        """Return the names of the sources of text that were evaluated each by itself; training logs only terms.
 
         >>> log = [{"step": 1, "mlm_loss": 2.0}, {"step": 1, "eval_mlm_loss": 2.5, "eval_de_mlm_loss": 3.0}]
         >>> Curve("", log).sources()
@@ -65,15 +69,15 @@ class Curve:
         """
         names = self._logged_losses()
         terms = [name for name in names if any(name in entry for entry in self.entries)]
-        found = (name.removesuffix(f"_{term}") for term in terms for name in names if name.endswith(f"_{term}"))
-        return list(dict.fromkeys(found))
+        endings = [(name, f"_{term}") for term in terms for name in names]
+        return list(dict.fromkeys(name.removesuffix(ending) for name, ending in endings if name.endswith(ending)))
 
     def _logged_losses(self) -> list[str]:
         names = [name.removeprefix("eval_") for entry in self.entries for name in entry if is_number(entry[name])]
         return list(dict.fromkeys(name for name in names if name.endswith("_loss") and name != "train_loss"))
 
     def points(self, metric: str, against: str = "steps") -> list[tuple[float, float]]:
-        """The finite values of a metric, `(x, value)` in the order of x.
+        """Return the finite values of a metric, `(x, value)` in the order of x.
 
         Args:
             metric (`str`): Name in the log, such as `mlm_loss` or `eval_mlm_loss`.
@@ -83,35 +87,33 @@ class Curve:
         Raises:
             ValueError: If the run did not log tokens or minutes.
         """
+        values = self._by_step(metric)
+        if against == "steps" or not values:
+            return [(float(step), value) for step, value in values.items()]
+        # Evaluations are logged with their step only.
+        name, unit = {"tokens": ("tokens_seen", 1.0), "minutes": ("training_seconds", 60.0)}[against]
+        known = self._by_step(name)
+        if not known:
+            raise ValueError(f"--against {against}: {self.name} has no {name} in its log: use --against steps.")
+        axis = np.interp(list(values), [0, *known], [0.0, *(value / unit for value in known.values())])
+        return list(zip(axis.tolist(), values.values(), strict=True))
+
+    def _by_step(self, metric: str) -> dict[int, float]:
         # A resumed run may have logged a step twice; the later value counts.
-        found = {entry["step"]: entry[metric] for entry in self.entries if is_number(entry.get(metric))}
-        steps = sorted(found)
-        if not steps:
-            return []
-        return list(zip(self._axis(steps, against), (found[step] for step in steps), strict=True))
+        values = {entry["step"]: entry[metric] for entry in self.entries if is_number(entry.get(metric))}
+        return dict(sorted(values.items()))
 
     def last(self, metric: str) -> float | None:
-        """The last finite value of a metric."""
+        """Return the last logged value of a metric."""
         return next((entry[metric] for entry in reversed(self.entries) if is_number(entry.get(metric))), None)
 
     def warnings(self) -> list[str]:
-        """Names of the run's health warnings in their order."""
+        """Return the names of the run's health warnings in their order."""
         return [name for entry in self.entries for name in entry.get(WARNINGS_FIELD, ())]
-
-    def _axis(self, steps: list[int], against: str) -> list[float]:
-        if against == "steps":
-            return [float(step) for step in steps]
-        # Evaluations are logged with their step only.
-        name, unit = {"tokens": ("tokens_seen", 1.0), "minutes": ("training_seconds", 60.0)}[against]
-        known = {entry["step"]: entry[name] / unit for entry in self.entries if is_number(entry.get(name))}
-        if not known:
-            raise ValueError(f"--against {against}: {self.name} has no {name} in its log: use --against steps.")
-        at = sorted(known)
-        return np.interp(steps, [0, *at], [0.0, *(known[step] for step in at)]).tolist()
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number."""
+    """Return whether a value is a finite number."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
@@ -135,26 +137,26 @@ def read_run(path: Path) -> Curve:
 
 
 def about_run(folder: Path) -> dict[str, Any]:
-    """Recorded facts in the output folder of a run, or in the parent folder of a checkpoint; may be empty."""
+    """Return the recorded facts in the output folder of a run, or in the parent folder of a checkpoint."""
     if folder.name.startswith(f"{PREFIX_CHECKPOINT_DIR}-"):
         folder = folder.parent
-    found = {}
+    about: dict[str, Any] = {}
     if (folder / RUN_FILE).is_file():
-        noted = read_json(folder / RUN_FILE, "restore it, or give a trainer_state.json copied to another folder.")
-        found = {name: noted[name] for name in ("recipe", "seed", "training") if name in noted}
-    model = next((place for place in (folder, folder / "model") if (place / RECORD_FILE).is_file()), None)
+        run = read_json(folder / RUN_FILE, "restore it, or give a trainer_state.json copied to another folder.")
+        about = {name: run[name] for name in ("recipe", "seed", "training") if name in run}
+    model = next((model for model in (folder, folder / "model") if (model / RECORD_FILE).is_file()), None)
     if model is not None:
         record = TrainingRecord.load(model)
-        found.update(hardware=record.hardware, software=record.software)
+        about.update(hardware=record.hardware, software=record.software)
         if record.corpus:
             # Names of files, without their folders.
             names = str(record.corpus.get("name", NOT_RECORDED)).split(", ")
-            found["corpus"] = {**record.corpus, "name": ", ".join(Path(name).name for name in names)}
-    return found
+            about["corpus"] = {**record.corpus, "name": ", ".join(Path(name).name for name in names)}
+    return about
 
 
 def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Entries and known facts in a file: those of a reference, or the unigram cross-entropy in a `trainer_state.json`.
+    """Return the entries and facts in a reference, or in a `trainer_state.json`, whose fact is the cross-entropy.
 
     Raises:
         ValueError: If there is no such file, or it is not a log or empty.
@@ -173,25 +175,30 @@ def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def reference_names() -> list[str]:
-    """Names of the shipped reference curves."""
+    """Return the names of the shipped reference curves."""
     return sorted(file.stem for file in REFERENCES.glob("*.json"))
 
 
+def reference_file(name: str) -> Path:
+    """Return the path of a reference: of a shipped one by its name, or a path that ends in `.json`."""
+    return Path(name) if name.endswith(".json") else REFERENCES / f"{name}.json"
+
+
 def read_reference(name: str) -> Curve:
-    """Read a shipped reference curve by its name, or one from a file by its path.
+    """Read a reference curve, see `reference_file`.
 
     Raises:
         ValueError: If it does not exist.
     """
     file = reference_file(name)
     if not file.is_file():
-        there = ", ".join(reference_names()) or "none yet"
-        raise ValueError(f"--reference {name}: does not exist; choose one of {there}, or give a .json file.")
+        names = ", ".join(reference_names()) or "none yet"
+        raise ValueError(f"--reference {name}: does not exist; choose one of {names}, or give a .json file.")
     return Curve(f"reference {file.stem}", *read_log(file))
 
 
 def save_reference(curve: Curve, name: str) -> Path:
-    """Write the curve and the known facts of a run as a reference, by its name or a path that ends in `.json`.
+    """Write at most 100 evenly spaced logs, all evaluations and the known facts of a run as a reference.
 
     Raises:
         ValueError: If the name is invalid or taken.
@@ -201,34 +208,26 @@ def save_reference(curve: Curve, name: str) -> Path:
         raise ValueError(f"--save-reference {name}: use letters, digits, '-', '_' and '.' only.")
     if file.exists():
         raise ValueError(f"--save-reference {name}: {file} exists: remove it, or choose another name.")
-    entries = [kept_metrics(entry) for entry in with_fewer_logs(curve.entries)]
+
+    def shortened(value: float) -> float:
+        return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+
+    training = [i for i, entry in enumerate(curve.entries) if "loss" in entry]
+    spaced = np.linspace(0, len(training) - 1, min(len(training), MAX_ENTRIES)).round().astype(int)
+    evaluations = [i for i, entry in enumerate(curve.entries) if "eval_loss" in entry]
+    kept = [curve.entries[i] for i in sorted({training[k] for k in spaced} | set(evaluations))]
+    entries = [
+        {
+            name: shortened(value)
+            for name, value in entry.items()
+            if (name in KEPT or name.endswith(("loss", "_accuracy"))) and is_number(value)
+        }
+        for entry in kept
+    ]
     lines = ",\n".join(json.dumps(entry) for entry in entries)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f'{{"about": {json.dumps(curve.about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
     return file
-
-
-def reference_file(name: str) -> Path:
-    """Path of a reference."""
-    return Path(name) if name.endswith(".json") else REFERENCES / f"{name}.json"
-
-
-def kept_metrics(entry: dict[str, Any]) -> dict[str, Any]:
-    """Metrics of an entry that a reference keeps, floats rounded."""
-    found = {
-        name: value
-        for name, value in entry.items()
-        if (name in KEPT or name.endswith(("loss", "_accuracy"))) and is_number(value)
-    }
-    return {name: value if isinstance(value, int) else float(f"{value:.{DIGITS}g}") for name, value in found.items()}
-
-
-def with_fewer_logs(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most 100 evenly spaced entries of training, including the first and the last, and all evaluations."""
-    training = [i for i, entry in enumerate(entries) if "loss" in entry]
-    places = np.linspace(0, len(training) - 1, min(len(training), MAX_ENTRIES)).round().astype(int)
-    chosen = {training[place] for place in places} | {i for i, entry in enumerate(entries) if "eval_loss" in entry}
-    return [entries[i] for i in sorted(chosen)]
 
 
 def compare(run: Curve, reference: Curve) -> list[str]:
@@ -240,70 +239,61 @@ def compare(run: Curve, reference: Curve) -> list[str]:
     """
     is_counted = run.last("tokens_seen") is not None and reference.last("tokens_seen") is not None
     against = "tokens" if is_counted else "steps"
-    others_are = other_things(run.about, reference.about)
+    differences = setup_differences(run.about, reference.about)
     unigrams = [curve.about.get(UNIGRAM) for curve in (run, reference)]
     sentences = []
     for name in run.losses():
-        points, others = run.points(name, against), smooth(reference.points(name, against))
-        if name == "loss" or not points or not others:
+        points, of_reference = run.points(name, against), reference.points(name, against)
+        if name == "loss" or not points or not of_reference:
             continue
+        expected_points = smooth(of_reference)
         # The reference's last mean is at the middle of its last five logs.
-        last = smooth([(x, y) for x, y in points if x <= reference.points(name, against)[-1][0]])
-        if not last or last[-1][0] < others[0][0]:
+        last = smooth([(x, y) for x, y in points if x <= of_reference[-1][0]])
+        if not last or last[-1][0] < expected_points[0][0]:
             sentences.append(f"{run.name}: {name} cannot be compared yet: {reference.name} has no log so early.")
             continue
-        at, value = last[-1]
-        expected = float(np.interp(at, *zip(*others, strict=True)))
+        x, value = last[-1]
+        expected = float(np.interp(x, *zip(*expected_points, strict=True)))
         subtracted = unigrams if name in UNIGRAM_LOSSES and None not in unigrams else (0.0, 0.0)
         less = " less unigram cross-entropy" if any(subtracted) else ""
-        difference = (value - subtracted[0]) - (expected - subtracted[1])
+        values = (value - subtracted[0], expected - subtracted[1])
+        difference = values[0] - values[1]
+        verdict = ", about equal" if not differences and abs(difference) < SAME_LOSS * expected else ""
         sentences.append(
-            f"{run.name}: {name}{less} {value - subtracted[0]:.3f} at {at:,.0f} {against}, {reference.name} "
-            f"{expected - subtracted[1]:.3f}: {relation(difference, expected, has_verdict=not others_are)}"
+            f"{run.name}: {name}{less} {values[0]:.3f} at {x:,.0f} {against}, {reference.name} {values[1]:.3f}: "
+            f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) "
+            f"{'below' if difference < 0 else 'above'}{verdict}"
         )
-    if others_are:
-        what = " and ".join(others_are)
+    if differences:
+        what = " and ".join(differences)
         sentences.append(f"{run.name}: different {what} from {reference.name}: only the shape can be compared.")
     return sentences
 
 
-def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
-    """Known differences between two runs in words: their recipes with the fields that differ, and their texts.
+def setup_differences(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
+    """Return the known differences between two runs in words: recipe fields that differ, and texts.
 
     Texts count as different if their unigram cross-entropies differ by more than those of two splits of one text.
     """
 
-    def settings(of: dict[str, Any]) -> dict[str, Any]:
-        found = {name: value for name, value in of.get("recipe", {}).items() if name != "name"}
-        return {**found, "options": of["training"]} if "training" in of else found
+    def settings(facts: dict[str, Any]) -> dict[str, Any]:
+        fields = {name: value for name, value in facts.get("recipe", {}).items() if name != "name"}
+        return {**fields, "options": facts["training"]} if "training" in facts else fields
 
-    found = []
-    own, other = settings(about), settings(reference)
-    if fields := [name for name in own if name in other and own[name] != other[name]]:
-        found.append(f"recipe ({', '.join(fields)})")
+    differences = []
+    of_run, of_reference = settings(about), settings(reference)
+    if fields := [name for name in of_run if name in of_reference and of_run[name] != of_reference[name]]:
+        differences.append(f"recipe ({', '.join(fields)})")
     unigrams = about.get(UNIGRAM), reference.get(UNIGRAM)
     if None not in unigrams and abs(unigrams[0] - unigrams[1]) > SAME_TEXT * unigrams[1]:
-        found.append(f"text or vocabulary (unigram cross-entropy {unigrams[0]:.3f}, not {unigrams[1]:.3f})")
-    return found
+        differences.append(f"text or vocabulary (unigram cross-entropy {unigrams[0]:.3f}, not {unigrams[1]:.3f})")
+    return differences
 
 
-def relation(difference: float, expected: float, has_verdict: bool = True) -> str:
-    """The relation of a loss to another one, such as "0.050 (1.0 %) above, about equal"."""
-    side = "below" if difference < 0 else "above"
-    level = ", about equal" if has_verdict and abs(difference) < SAME_LOSS * expected else ""
-    return f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) {side}{level}"
-
-
-def smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Moving average over five points, of x and of y; over all points if there are fewer."""
+def smooth(points: Points) -> list[tuple[float, float]]:
+    """Return the moving average over five points, of x and of y; over all points if there are fewer."""
     size = min(SMOOTHED, len(points))
     return [tuple(np.mean(points[i : i + size], axis=0)) for i in range(len(points) - size + 1 if size else 0)]
-
-
-Points = Sequence[tuple[float, float]]
-AXES = {"steps": "optimizer steps", "tokens": "real tokens", "minutes": "minutes of training"}
-BASELINE_COLOUR = "0.45"
-SOURCE_MARKERS = "v^<>sPXdp*"  # of the sources of a run, which have its colour
 
 
 @dataclass(frozen=True)
@@ -341,16 +331,15 @@ def draw_runs(
         ValueError: If a run did not log the horizontal axis, or none logged a loss.
     """
     styles = [(run, f"C{i % 10}", "-", "o") for i, run in enumerate(runs)]
-    if reference is not None:
-        styles.append((reference, "black", "--", "x"))
+    styles += [(reference, "black", "--", "x")] if reference is not None else []
     names = dict.fromkeys(name for run, *_ in styles for name in run.losses())
     panels = []
     for name in [name for name in names if name != "loss"] or ["loss"]:
         lines = []
         for run, colour, line, point in styles:
-            lines.append(Line(run.points(name, against), line, run.name, colour))
             held_out = "held-out" if len(styles) == 1 else f"{run.name}, held-out"
             held_out += f" ({evaluated})" * bool(evaluated)
+            lines.append(Line(run.points(name, against), line, run.name, colour))
             lines.append(Line(run.points(f"eval_{name}", against), point, held_out, colour))
             for number, source in enumerate(run.sources()):
                 marker = SOURCE_MARKERS[number % len(SOURCE_MARKERS)]
@@ -363,12 +352,12 @@ def draw_runs(
         panels.append((f"{name} (nats per item)", lines))
     speeds = [Line(run.points("tokens_per_second", against), line, run.name, c) for run, c, line, _ in styles]
     panels.append(("real tokens per second", speeds))
-    drawn = [(label, lines) for label, lines in panels if any(line.points for line in lines)]
-    if not drawn:
+    panels = [(label, lines) for label, lines in panels if any(line.points for line in lines)]
+    if not panels:
         raise ValueError(f"{', '.join(run.name for run in runs)}: no loss was logged: set logging_steps in the run.")
     beginnings = [0, *accumulate(steps for steps, _ in phases)]
     changes = list(zip(beginnings, (name for _, name in phases), strict=False)) if len(phases) > 1 else []
-    return draw(drawn, path, title, AXES[against], changes)
+    return draw(panels, path, title, AXES[against], changes)
 
 
 def check_picture(path: str | Path, option: str) -> None:
@@ -377,7 +366,7 @@ def check_picture(path: str | Path, option: str) -> None:
 
     formats = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in formats:
-        raise ValueError(f"{option} {path}: must end in one of {', '.join(f'.{one}' for one in sorted(formats))}.")
+        raise ValueError(f"{option} {path}: must end in one of {', '.join(f'.{name}' for name in sorted(formats))}.")
     check_file(path, option)
 
 
@@ -386,16 +375,13 @@ def draw(
     path: Path,
     title: str,
     x_label: str,
-    changes: Points | Sequence[tuple[float, str]] = (),
+    changes: Sequence[tuple[float, str]] = (),
     log_x: bool = False,
 ) -> Path:
-    """Write a picture of panels one below the other.
+    """Write a picture of panels one below the other, each with the label of its vertical axis.
 
-    Args:
-        panels (`Sequence`): Label of the vertical axis and lines of each; lines without points are left out.
-        path, title, x_label: File, title, and label of the horizontal axis.
-        changes (`Sequence`, *optional*): Places on the horizontal axis, marked in all panels, and what begins there.
-        log_x (`bool`, *optional*, defaults to `False`): Logarithmic horizontal axis, with a tick at each point.
+    `changes` are places on the horizontal axis, marked in all panels, and what begins there; `log_x` makes that axis
+    logarithmic, with a tick at each point.
     """
     import matplotlib
 
@@ -408,15 +394,15 @@ def draw(
     for (label, lines), axes in zip(panels, rows[:, 0], strict=True):
         for line in lines:
             if line.points:
-                places, values = zip(*line.points, strict=True)
-                axes.plot(places, values, line.style, label=line.label, color=line.colour, markersize=5)
+                axes.plot(
+                    *zip(*line.points, strict=True), line.style, label=line.label, color=line.colour, markersize=5
+                )
         axes.set(ylabel=label)
         axes.grid(alpha=0.3)
-        for place, name in changes:
-            axes.axvline(place, color=BASELINE_COLOUR, linestyle=":")
-            axes.annotate(
-                f" {name}", (place, 0.02), xycoords=("data", "axes fraction"), color=BASELINE_COLOUR, fontsize="small"
-            )
+        for x, name in changes:
+            axes.axvline(x, color=BASELINE_COLOUR, linestyle=":")
+            style = {"xycoords": ("data", "axes fraction"), "color": BASELINE_COLOUR, "fontsize": "small"}
+            axes.annotate(f" {name}", (x, 0.02), **style)
         labels = axes.get_legend_handles_labels()[1]
         if labels and labels != shown:  # the runs are named once
             axes.legend()
@@ -456,7 +442,16 @@ def write_comparison(
     Returns:
         `str`: The table.
     """
-    table = as_table(metrics)
+
+    def cell(values: list[float | None]) -> str:
+        if None in values:
+            return "–"
+        is_count = all(isinstance(value, int) for value in values) and len(set(values)) == 1
+        return f"{values[0]:,}" if is_count else mean_and_deviation(values)
+
+    names = list(next(iter(metrics.values()))[0])
+    rows = [[variant, *(cell([seed[name] for seed in seeds]) for name in names)] for variant, seeds in metrics.items()]
+    table = markdown_table([["", *names], *rows])
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(table + "\n", encoding="utf-8")
@@ -466,21 +461,6 @@ def write_comparison(
     return table
 
 
-def as_table(metrics: dict[str, list[dict[str, float | None]]]) -> str:
-    """A Markdown table with a row per variant; arguments as in `write_comparison`."""
-    names = list(next(iter(metrics.values()))[0])
-    rows = [[variant, *(_cell([one[name] for one in seeds]) for name in names)] for variant, seeds in metrics.items()]
-    return markdown_table([["", *names], *rows])
-
-
-def _cell(values: list[float | None]) -> str:
-    if None in values:
-        return "–"
-    if all(isinstance(value, int) for value in values) and len(set(values)) == 1:
-        return f"{values[0]:,}"
-    return mean_and_deviation(values)
-
-
 def logged_points(log_history: list[dict[str, Any]], name: str) -> Points:
-    """`(optimizer step, value)` of a metric that `Trainer` logged."""
+    """Return `(optimizer step, value)` of a metric that `Trainer` logged."""
     return Curve("", log_history).points(name)

@@ -1,4 +1,4 @@
-"""The facts of a training run, recorded when they are known and kept beside the weights.
+"""The facts of a training run, recorded when they are known and kept next to the weights.
 
 docs/publishing.md says how to add one to the model cards.
 """
@@ -23,7 +23,7 @@ NOT_RECORDED = "not recorded"
 
 
 def shown(value: Any) -> str:
-    r"""A value in a cell of the card's tables.
+    r"""Return a value as in a cell of the card's tables.
 
     >>> shown(1234), shown(0.000123456), shown("a|b"), shown(None)
     ('1,234', '0.0001235', 'a\\|b', 'not recorded')
@@ -37,7 +37,7 @@ def shown(value: Any) -> str:
 
 
 def _fact(label: str, show: Callable[[Any], str] = shown, entry: str = "{}", default: Any = None) -> Any:
-    """A field with a row in the card's table of the training, or a row for each `entry` of a dictionary."""
+    """Make a field with a row in the card's table of the training, or a row for each `entry` of a dictionary."""
     about = {"label": label, "show": show, "entry": entry}
     if isinstance(default, type):
         return field(default_factory=default, metadata=about)
@@ -57,11 +57,9 @@ class TrainingRecord:
         corpus (`dict`): Facts of the corpus or dataset: name, documents, sentences, tokens, licence.
         schedule (`dict`): Steps, batch, learning rate, seed and so on.
         losses (`dict`): Last losses by name, in nats per item: `{"masked tokens, held-out": 2.31}`.
-        hardware (`str`): Hardware of the run.
+        hardware, software, command: Of the run; `software` are versions by name.
         seconds (`float`): Training time including restarts; evaluating and saving may be left out.
         tokens_per_second (`float`): Real tokens, without padding.
-        software (`dict`): Versions.
-        command (`str`): Command that started the run.
         license (`str`, *optional*): The Hub's identifier of the licence of the weights, as stated by the user.
         evaluation (`list` of `dict`): Entries with `task` (a task of the Hub, such as `text-classification`),
             `dataset` (its name in words), `metric` (`accuracy`, `f1` ...) and `value`; optionally `dataset_id` (on the
@@ -103,56 +101,46 @@ class TrainingRecord:
         for name, value in vars(self).items():
             setattr(self, name, published_command(value) if name == "command" else published(value, name))
         for entry in self.evaluation:
-            given = entry if isinstance(entry, dict) else {}
-            missing = [name for name in ("task", "dataset", "metric", "value") if given.get(name) is None]
-            if missing:
+            facts = entry if isinstance(entry, dict) else {}
+            if missing := [name for name in ("task", "dataset", "metric", "value") if facts.get(name) is None]:
                 raise ValueError(f"evaluation has an entry without {', '.join(missing)}: {entry}. Record them too.")
 
     def training_facts(self) -> list[tuple[str, str]]:
-        """Rows of the card's table of the training."""
+        """Return the rows of the card's table of the training."""
         rows = []
-        for one in fields(self):
-            if not one.metadata:
-                continue
-            value, show = getattr(self, one.name), one.metadata["show"]
-            if isinstance(value, dict) and value:
-                rows += [(one.metadata["entry"].format(name), show(inner)) for name, inner in value.items()]
-            else:
-                rows.append((one.metadata["label"], NOT_RECORDED if value in (None, {}) else show(value)))
+        for fact in fields(self):
+            value, about = getattr(self, fact.name), fact.metadata
+            if about and isinstance(value, dict) and value:
+                rows += [(about["entry"].format(name), about["show"](inner)) for name, inner in value.items()]
+            elif about:
+                rows.append((about["label"], NOT_RECORDED if value in (None, {}) else about["show"](value)))
         return rows
 
     def missing_facts(self) -> list[str]:
-        """Names of the fields that the card reports as "not recorded"."""
-        return [
-            one.name
-            for one in fields(self)
-            if (one.metadata or one.name in ("objectives", "evaluation", "language"))
-            and getattr(self, one.name) in (None, {}, [], NOT_RECORDED)
-        ]
+        """Return the names of the fields that the card reports as "not recorded"."""
+        more = ("objectives", "evaluation", "language")
+        names = [fact.name for fact in fields(self) if fact.metadata or fact.name in more]
+        return [name for name in names if getattr(self, name) in (None, {}, [], NOT_RECORDED)]
 
     def save(self, directory: Path) -> Path:
-        """Write the record as JSON beside the weights."""
+        """Write the record as JSON next to the weights."""
         path = Path(directory) / RECORD_FILE
         path.write_text(self.to_json(), encoding="utf-8")
         return path
 
     def to_json(self) -> str:
-        """Content of the file."""
+        """Return the content of the file."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def of_checkpoint(cls, source: str) -> "TrainingRecord":
-        """The record of a checkpoint in a folder or on the Hub, or an empty one.
-
-        Raises:
-            ValueError: As `load`.
-        """
+        """Read the record of a checkpoint in a folder or on the Hub, or return an empty one, as `load`."""
         file = optional_file(source, RECORD_FILE)
         return cls() if file is None else cls.load(file.parent)
 
     @classmethod
     def load(cls, directory: Path) -> "TrainingRecord":
-        """Read the record beside the weights, or return an empty one.
+        """Read the record next to the weights, or return an empty one.
 
         Raises:
             ValueError: If the file is not a record.
@@ -164,26 +152,22 @@ class TrainingRecord:
             written = json.loads(path.read_text(encoding="utf-8"))
             return cls(**{name: value for name, value in dict(written).items() if value is not None})
         except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{path} is not a training record ({error}): restore the file, or remove it to have a card that says "
-                f"{NOT_RECORDED!r}."
-            ) from error
+            remedy = f"restore the file, or remove it to have a card that says {NOT_RECORDED!r}"
+            raise ValueError(f"{path} is not a training record ({error}): {remedy}.") from error
 
 
 def facts_of_this_process() -> dict[str, Any]:
-    """Fields of `TrainingRecord` that are the same for every training on this machine."""
+    """Return the fields of `TrainingRecord` that are the same for every training on this machine."""
     return {"hardware": describe_hardware(), "software": describe_software()}
 
 
 def command_of(arguments: argparse.Namespace) -> str:
-    """The command line of the parsed arguments, redacted."""
+    """Return the command line of the parsed arguments, redacted."""
     return published_command(["hf-encoders", *getattr(arguments, "typed", sys.argv[1:])])
 
 
 def name_of_checkpoint(name: str) -> str:
-    """The name of an initial checkpoint in a record: its name on the Hub, or that of its folder and of its origin.
-
-    The `model` of a run is called after the run.
+    """Return the name of an initial checkpoint in a record: on the Hub, or of its folder or run and of its origin.
 
     >>> name_of_checkpoint("google-bert/bert-base-uncased")
     'google-bert/bert-base-uncased'
@@ -202,10 +186,10 @@ def name_of_checkpoint(name: str) -> str:
 
 
 def origin_of(base_model: str | None) -> str | None:
-    """The name on the Hub that a record's `base_model` is or goes back to; None if there is none.
+    """Return the name on the Hub that a record's `base_model` is or goes back to; None if there is none.
 
     >>> origin_of("owner/name"), origin_of("mine (a local folder, from owner/name)"), origin_of("x (a local folder)")
     ('owner/name', 'owner/name', None)
     """
-    found = re.fullmatch(r"(?:.* \(a local folder, from )?([^\s()]+)\)?", base_model or "")
-    return found[1] if found else None
+    name = re.fullmatch(r"(?:.* \(a local folder, from )?([^\s()]+)\)?", base_model or "")
+    return name[1] if name else None

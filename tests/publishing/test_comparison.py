@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from hf_encoders.publishing.curves import as_table, logged_points, write_comparison
+from hf_encoders.publishing.curves import logged_points, write_comparison
 
 
 pytestmark = pytest.mark.pictures
@@ -17,26 +17,21 @@ FIGURES = {
 }
 
 
-def test_a_table_has_means_and_spreads_of_seeds():
-    # Of 2 and 4: mean 3, and sqrt((1 + 1) / (2 - 1)).
-    assert as_table(FIGURES).splitlines() == [
-        "| | loss | steps |",
-        "|---|---|---|",
-        "| static | 3.000 ± 1.414 | 1,500 |",
-        "| dynamic | 1.500 ± 0.000 | 1,500 |",
-    ]
-
-
-def test_one_seed_has_no_spread_and_what_is_missing_is_a_dash():
-    assert as_table({"a": [{"loss": 2.0, "NSP": None}]}).splitlines()[2] == "| a | 2.000 | – |"
-
-
 def test_what_is_written(tmp_path):
     history = [{"step": 10, "loss": 3.0}, {"step": 20, "eval_loss": 2.0}, {"step": 40, "eval_loss": 1.0}]
     points = logged_points(history, "eval_loss")
     assert points == [(20, 2.0), (40, 1.0)]
     folder = tmp_path / "new" / "folder"
+    one_seed = write_comparison(folder, "x", {"a": [{"loss": 2.0, "NSP": None}]}, {}, "steps", "loss")
+    assert one_seed.splitlines()[2] == "| a | 2.000 | – |"
     table = write_comparison(folder, "Masking", FIGURES, {"static": points}, "steps", "loss", log_x=True)
+    # Of 2 and 4: mean 3, and sqrt((1 + 1) / (2 - 1)).
+    assert table.splitlines() == [
+        "| | loss | steps |",
+        "|---|---|---|",
+        "| static | 3.000 ± 1.414 | 1,500 |",
+        "| dynamic | 1.500 ± 0.000 | 1,500 |",
+    ]
     assert (folder / "table.md").read_text() == table + "\n"
     assert json.loads((folder / "metrics.json").read_text()) == FIGURES
     with Image.open(folder / "curves.png") as picture:
