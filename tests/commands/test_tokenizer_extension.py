@@ -17,6 +17,7 @@ from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from hf_encoders.writing import UNFINISHED
 from tests.commands.adapt_runs import head_of
 from tests.corpus.test_extension import domain_lines
+from tests.corpus.test_tokenizer_training import KINDS
 from tests.corpus.trained import FAMILIES, lines, train
 from tests.families import model_class
 from tests.models.tiny import tiny_config
@@ -30,10 +31,10 @@ def text(tmp_path) -> str:
 
 
 @pytest.fixture
-def other(tmp_path) -> str:
-    path = tmp_path / "other.txt"
-    path.write_text("\n\n".join(lines()), encoding="utf-8")
-    return str(path)
+def alone(tmp_path) -> Path:
+    """A tokenizer without a model."""
+    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
 
 
 def checkpoint(config_class, folder) -> str:
@@ -51,9 +52,18 @@ def extend(*arguments) -> int:
     return main(["tokenizer", "--extend", *map(str, arguments)])
 
 
-@pytest.mark.parametrize("config_class", FAMILIES, ids=lambda config_class: config_class.model_type)
-def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, other, tmp_path, capsys):
-    source, out = checkpoint(config_class, tmp_path), tmp_path / "out"
+def refused(capsys, *arguments) -> str:
+    """The message of a command that is refused before text is counted."""
+    assert extend(*arguments) == 2
+    message = capsys.readouterr().err
+    assert "choosing" not in message and "Traceback" not in message
+    return message
+
+
+@pytest.mark.parametrize("config_class", KINDS, ids=lambda config_class: config_class.model_type)
+def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, tmp_path, capsys):
+    source, out, other = checkpoint(config_class, tmp_path), tmp_path / "out", tmp_path / "other.txt"
+    other.write_text("\n\n".join(lines()), encoding="utf-8")
     assert extend(source, "--add", 3, "--input", text, "--keep", other, "--output", out) == 0
     before, tokenizer = AutoTokenizer.from_pretrained(source), AutoTokenizer.from_pretrained(out)
     load = getattr(transformers, head_of(config_class))
@@ -74,16 +84,12 @@ def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, o
 
 def test_weights_that_the_named_class_does_not_have_are_left_out_and_named(text, tmp_path, capsys):
     source = checkpoint(HfeBertConfig, tmp_path)
-    fields = (
-        AutoTokenizer.from_pretrained(source).pad_token_id,
-        padded_vocab_size(AutoTokenizer.from_pretrained(source)),
-    )
-    config = tiny_config(HfeBertConfig, pad_token_id=fields[0], vocab_size=fields[1])
-    model_class(HfeBertConfig, "AutoModelForPreTraining")(config).save_pretrained(source)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    fields = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    model_class(HfeBertConfig, "AutoModelForPreTraining")(tiny_config(HfeBertConfig, **fields)).save_pretrained(source)
     file = Path(source, "config.json")
-    found = json.loads(file.read_text())
     for name, is_kept in (("BertForPreTraining", True), ("BertForMaskedLM", False)):
-        file.write_text(json.dumps({**found, "architectures": [name]}))
+        file.write_text(json.dumps({**json.loads(file.read_text()), "architectures": [name]}))
         assert extend(source, "--add", 2, "--input", text, "--output", tmp_path / name) == 0
         printed, saved = capsys.readouterr().out, load_file(tmp_path / name / "model.safetensors")
         assert ("bert.pooler.dense.weight" in saved) == ("cls.seq_relationship.weight" in saved) == is_kept
@@ -91,40 +97,24 @@ def test_weights_that_the_named_class_does_not_have_are_left_out_and_named(text,
 
 
 @pytest.mark.parametrize("option", ["--input", "--corpus"])
-def test_a_tokenizer_alone(option, text, tmp_path, capsys):
-    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
-    assert extend(tmp_path / "tokenizer", "--add", 2, option, text, "--output", tmp_path / "out") == 0
-    assert "AutoTokenizer" in capsys.readouterr().out
+def test_a_tokenizer_alone(option, alone, text, tmp_path, capsys):
+    assert extend(alone, option, text, "--output", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "AutoTokenizer" in printed and "new entries of 1,000" in printed  # a warning: the text gives fewer
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_columns_are_also_those_of_the_other_text_and_other_files_are_told(tmp_path, capsys):
-    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+def test_columns_are_also_those_of_the_other_text_and_skipped_files_are_reported(alone, tmp_path, capsys):
     for name, texts in {"domain": domain_lines(), "other": lines()}.items():
         (tmp_path / name).mkdir()
-        rows = "\n".join(json.dumps({"body": one}) for one in texts)
+        rows = "\n".join(json.dumps({"body": text}) for text in texts)
         (tmp_path / name / "a.jsonl").write_text(rows, encoding="utf-8")
     (tmp_path / "domain" / "notes.md").write_text("not read", encoding="utf-8")
     words = ["--add", 2, "--input", tmp_path / "domain", "--keep", tmp_path / "other", "--text-column", "body"]
-    assert extend(tmp_path / "tokenizer", *words, "--output", tmp_path / "out") == 0
+    assert extend(alone, *words, "--output", tmp_path / "out") == 0
     printed = capsys.readouterr().out
     assert "other text" in printed and "1 .md" in printed
     assert json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())["reading"]["skipped_files"]
-
-
-def test_fewer_entries_than_asked_for_are_warned_of(text, tmp_path, capsys):
-    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
-    assert extend(tmp_path / "tokenizer", "--input", text, "--output", tmp_path / "out") == 0
-    assert "new entries of 1,000" in capsys.readouterr().out
-
-
-def test_a_head_that_is_not_known_is_refused_before_text_is_read(text, tmp_path, capsys):
-    source = Path(checkpoint(FAMILIES[0], tmp_path))
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps({**config, "architectures": ["BertForSomethingElse"]}))
-    assert extend(source, "--add", 1, "--input", text, "--output", tmp_path / "out") == 2
-    said = capsys.readouterr().err
-    assert "names no head of bert" in said and "choosing" not in said
 
 
 def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):
@@ -144,17 +134,18 @@ def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--add", "0"], "--add 0 must be at least 1"),
+        (["--add", "0"], "--add 0"),
         (["--vocab-size", "90"], "--vocab-size is for a new tokenizer"),
         (["--cased"], "--cased is for a new tokenizer"),
-        (["--keep", "nowhere.txt"], "nowhere.txt"),
+        (["--keep", "nowhere.txt"], "--keep: 'nowhere.txt' does not exist"),
+        (["--keep", "EMPTY"], "there is no text"),
+        (["--limit", "nan"], "--limit nan"),
     ],
 )
-def test_wrong_input(arguments, message, text, tmp_path, capsys):
-    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
-    assert extend(tmp_path / "tokenizer", "--input", text, "--output", tmp_path / "out", *arguments) == 2
-    said = capsys.readouterr().err
-    assert message in said and "Traceback" not in said
+def test_wrong_options_are_refused_before_text_is_read(arguments, message, alone, text, tmp_path, capsys):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    arguments = [str(tmp_path / "empty.txt") if word == "EMPTY" else word for word in arguments]
+    assert message in refused(capsys, alone, "--input", text, "--output", tmp_path / "out", *arguments)
     assert not (tmp_path / "out" / "tokenizer.json").exists()
 
 
@@ -164,65 +155,50 @@ def test_options_of_an_extension_need_one(text, tmp_path, capsys):
     assert "--add is for --extend" in capsys.readouterr().err
 
 
-def test_nothing_stays_of_an_overwritten_checkpoint(text, tmp_path):
+def test_nothing_stays_of_an_overwritten_checkpoint(alone, text, tmp_path):
     source, out = checkpoint(FAMILIES[0], tmp_path / "start"), tmp_path / "out"
     assert extend(source, "--add", 1, "--input", text, "--output", out) == 0
     (out / "README.md").write_text("mine")
-    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
-    assert extend(tmp_path / "tokenizer", "--add", 1, "--input", text, "--output", out, "--overwrite") == 0
+    assert extend(alone, "--add", 1, "--input", text, "--output", out, "--overwrite") == 0
     assert not (out / "config.json").exists() and not (out / "model.safetensors").exists()
     assert (out / "README.md").read_text() == "mine"
 
 
-def test_what_a_killed_command_left_is_replaced(text, tmp_path):
-    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+def test_the_rest_of_a_killed_command_is_replaced(alone, text, tmp_path):
     (tmp_path / "out" / UNFINISHED).mkdir(parents=True)
     (tmp_path / "out" / UNFINISHED / "config.json").write_text("{")
-    assert extend(tmp_path / "tokenizer", "--add", 1, "--input", text, "--output", tmp_path / "out") == 0
+    assert extend(alone, "--add", 1, "--input", text, "--output", tmp_path / "out") == 0
     assert not (tmp_path / "out" / UNFINISHED).exists() and not (tmp_path / "out" / "config.json").exists()
-
-
-def test_a_checkpoint_that_is_not_complete_is_refused_before_text_is_read(text, tmp_path, capsys):
-    source = checkpoint(FAMILIES[0], tmp_path / "start")
-    file = Path(source, "model.safetensors")
-    save_file(dict(list(load_file(file).items())[2:]), file, metadata={"format": "pt"})
-    assert extend(source, "--input", text, "--output", tmp_path / "out") == 2
-    said = capsys.readouterr().err
-    assert "--extend" in said and "has no weights for" in said and "choosing" not in said
-
-
-def test_tokens_that_the_model_has_no_rows_for_are_refused(text, tmp_path, capsys):
-    source = checkpoint(FAMILIES[0], tmp_path / "start")
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    tokenizer.add_tokens([f"<{number}>" for number in range(64)])
-    tokenizer.save_pretrained(source)
-    assert extend(source, "--input", text, "--output", tmp_path / "out") == 2
-    assert "the other tokens were never trained" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("source", ["nowhere/at/all", "empty"])
 def test_a_source_without_tokenizer(source, text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert extend(source, "--input", text, "--output", tmp_path / "out") == 2
-    assert "--extend" in capsys.readouterr().err
+    assert "--extend" in refused(capsys, source, "--input", text, "--output", tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--limit", "nan"], "--limit nan"),
-        (["--keep", "no"], "--keep: 'no' does not exist"),
-        (["--keep", "EMPTY"], "there is no text"),
-    ],
-)
-def test_options_are_checked_before_text_is_read(words, message, text, tmp_path, capsys):
-    source = checkpoint(FAMILIES[0], tmp_path / "start")
-    (tmp_path / "empty.txt").write_text("\n\n")
-    words = [str(tmp_path / "empty.txt") if word == "EMPTY" else word for word in words]
-    assert extend(source, "--input", text, "--output", tmp_path / "out", *words) == 2
-    said = capsys.readouterr().err
-    assert message in said and "choosing" not in said
+def test_checkpoints_that_are_not_whole_are_refused_before_text_is_read(text, tmp_path, capsys):
+    source, command = Path(checkpoint(HfeBertConfig, tmp_path)), ("--input", text, "--output", tmp_path / "out")
+    file, config = source / "model.safetensors", source / "config.json"
+    weights, fields = load_file(file), json.loads(config.read_text())
+
+    def message(changed_weights, changed_fields) -> str:
+        save_file(changed_weights, file, metadata={"format": "pt"})
+        config.write_text(json.dumps({**fields, **changed_fields}))
+        return refused(capsys, source, *command)
+
+    assert "has no weights for" in message(dict(list(weights.items())[2:]), {})
+    assert "names no head of bert" in message(weights, {"architectures": ["BertForSomethingElse"]})
+    fewer = {"num_hidden_layers": fields["num_hidden_layers"] - 1}
+    assert "of a layer that its config.json does not have" in message(weights, fewer)
+    name = next(name for name in weights if name.endswith("output.dense.weight"))
+    broken = {**weights, name: torch.full_like(weights[name], torch.nan)}
+    assert f"weight {name} is not finite" in message(broken, {})
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer.add_tokens([f"<{number}>" for number in range(64)])
+    tokenizer.save_pretrained(source)
+    assert "the other tokens were never trained" in message(weights, {})
 
 
 def test_a_discriminator_s_generator_is_extended_too(text, tmp_path):
@@ -244,21 +220,6 @@ def test_a_discriminator_s_generator_is_extended_too(text, tmp_path):
     bert = checkpoint(HfeBertConfig, tmp_path)
     assert extend(bert, "--add", 3, "--input", text, "--output", tmp_path / "out", "--overwrite") == 0
     assert not (tmp_path / "out" / "generator").exists()
-
-
-def test_weights_that_no_model_should_begin_as_are_refused(text, tmp_path, capsys):
-    source = checkpoint(HfeBertConfig, tmp_path)
-    file, config = Path(source, "model.safetensors"), Path(source, "config.json")
-    weights, fields = load_file(file), json.loads(config.read_text())
-    config.write_text(json.dumps({**fields, "num_hidden_layers": fields["num_hidden_layers"] - 1}))
-    assert extend(source, "--add", 3, "--input", text, "--output", tmp_path / "out") == 2
-    assert "of a layer that its config.json does not have" in capsys.readouterr().err
-    config.write_text(json.dumps(fields))
-    name = next(name for name in weights if name.endswith("output.dense.weight"))
-    weights[name][0, 0] = torch.nan
-    save_file(weights, file, metadata={"format": "pt"})
-    assert extend(source, "--add", 3, "--input", text, "--output", tmp_path / "out") == 2
-    assert f"weight {name} is not finite" in capsys.readouterr().err
 
 
 def test_transformers_4_knows_the_class_of_the_tokenizer(text, tmp_path):
