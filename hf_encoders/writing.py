@@ -1,4 +1,4 @@
-"""Writing results: check permissions before the work, lock folders, and replace files and folders atomically."""
+"""Write results: check permissions before the work, lock folders, replace files atomically, format tables."""
 
 import errno
 import json
@@ -83,9 +83,8 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         if not wait:
-            raise ValueError(
-                f"{option} {str(folder)!r}: another process writes there: wait for its end, or name another folder."
-            ) from None
+            remedy = "wait for its end, or name another folder"
+            raise ValueError(f"{option} {str(folder)!r}: another process writes there: {remedy}.") from None
         print(f"Waiting for another process that is writing to {folder}", file=sys.stderr, flush=True)
         lock.acquire(poll_interval=0.2)
     try:
@@ -103,12 +102,12 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
 
 
 def holds_files(folder: Path) -> bool:
-    """Whether a folder exists and holds anything except a lock and unfinished files."""
+    """Return whether a folder exists and holds anything except a lock and unfinished files."""
     return folder.exists() and any(path.name not in (LOCK_FILE, UNFINISHED) for path in folder.iterdir())
 
 
 def storage_problem(error: BaseException) -> str | None:
-    """The storage error behind an error in one line, such as a full disk; None for other errors.
+    """Return the storage error that caused an error in one line, such as a full disk; None for other errors.
 
     Libraries in Rust give the number of the system's error in their message.
 
@@ -120,8 +119,8 @@ def storage_problem(error: BaseException) -> str | None:
     """
     seen: BaseException | None = error
     while seen is not None:
-        found = re.search(r"\(os error (\d+)\)", str(seen))
-        number = seen.errno if isinstance(seen, OSError) and seen.errno else int(found[1]) if found else None
+        quoted = re.search(r"\(os error (\d+)\)", str(seen))
+        number = seen.errno if isinstance(seen, OSError) and seen.errno else int(quoted[1]) if quoted else None
         if number in STORAGE_ERRORS:
             name = getattr(seen, "filename", None)
             return os.strerror(number) + (f": {str(name)!r}" if name else "")
@@ -131,9 +130,9 @@ def storage_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
-    """A new folder that replaces `folder` if the block ends without an error.
+    """Make a new folder that replaces `folder` if the block ends without an error.
 
-    Both are beside it meanwhile, with an underscore in front, which `Trainer` does not push.
+    Both are next to it meanwhile, with an underscore in front, which `Trainer` does not push.
     """
     new, earlier = folder.with_name(f"_{folder.name}"), folder.with_name(f"_replaced_{folder.name}")
     if earlier.exists() and not folder.exists():
@@ -155,7 +154,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def replaced_files(folder: Path, subfolders: Iterable[str] = ()) -> Iterator[Path]:
-    """A new folder whose files become those of `folder`, which is locked, if the block ends without an error.
+    """Make a new folder whose files become those of `folder`, which is locked, if the block ends without an error.
 
     JSON and weights of earlier files that are not among them are removed then, and so are `subfolders`; other files
     stay. The folder itself stays too: it may be the root of a file system, which has no other name. A process that is
@@ -191,16 +190,16 @@ def write_whole(path: Path, text: str) -> None:
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON object, or raise ValueError with file, problem and remedy."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds a {type(found).__name__}, not an object")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
+        raise ValueError(f"it holds a {type(content).__name__}, not an object")
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): {remedy}") from error
-    return found
 
 
 def text_table(rows: Sequence[Sequence[str]], align: str = "<") -> str:
-    """Rows with aligned columns, two spaces between them.
+    """Return rows with aligned columns, two spaces between them.
 
     Args:
         rows (`Sequence`): Cells, the same number in each row; the first row may be a heading.
@@ -221,7 +220,7 @@ def text_table(rows: Sequence[Sequence[str]], align: str = "<") -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]], align: str = "<") -> str:
-    """Rows as a Markdown table, the first as its heading; arguments as those of `text_table`.
+    """Return rows as a Markdown table, the first as its heading; arguments as those of `text_table`.
 
     >>> print(markdown_table([["", "loss"], ["a", "2.25"]], "<>"))
     | | loss |
@@ -235,7 +234,7 @@ def markdown_table(rows: Sequence[Sequence[str]], align: str = "<") -> str:
 
 
 def mean_and_deviation(values: Sequence[float], digits: int = 3) -> str:
-    """The mean, and the sample standard deviation (divisor n - 1) if there are several values.
+    """Return the mean, and the sample standard deviation (divisor n - 1) if there are several values.
 
     >>> mean_and_deviation([0.5, 0.7]), mean_and_deviation([0.5])
     ('0.600 ± 0.141', '0.500')
@@ -245,7 +244,7 @@ def mean_and_deviation(values: Sequence[float], digits: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a readable unit.
+    """Return seconds in a readable unit.
 
     >>> duration(42), duration(600), duration(36_000), duration(864_000)
     ('42 s', '10.0 min', '10.0 h', '10.0 days')

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hf_encoders.publishing.curves import Curve
 
 
-AXES = list(constant("publishing.curves", "AXES"))
 # Metric, heading and format of the columns around those of losses and accuracies.
 FIRST = (("step", "steps", ",.0f"), ("tokens_seen", "tokens", ",.0f"), ("training_seconds", "minutes", ".1f"))
 LAST = (("tokens_per_second", "tokens/s", ",.0f"), ("mfu", "MFU", ".1%"))
@@ -26,28 +25,17 @@ LAST = (("tokens_per_second", "tokens/s", ",.0f"), ("mfu", "MFU", ".1%"))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="output folder of a run, one of its checkpoints, or a file with its log (trainer_state.json)",
-    )
-    parser.add_argument("--reference", metavar="NAME", help="a shipped curve, or a .json file of --save-reference")
-    parser.add_argument(
-        "--output", metavar="FILE", help="picture to write: .png, .svg, .pdf ... (default: only the table is printed)"
-    )
-    parser.add_argument(
-        "--against",
-        choices=list(constant("publishing.curves", "AXES")),
-        default="steps",
-        help="horizontal axis (default: steps)",
-    )
-    parser.add_argument("--title", default="", help="title of the picture")
-    parser.add_argument(
-        "--save-reference",
-        metavar="NAME",
-        help="write the curve of a single RUN as a reference: a name, to keep it in the package, or a .json file",
-    )
+    add = parser.add_argument
+    runs = "output folder of a run, one of its checkpoints, or a file with its log (trainer_state.json)"
+    add("runs", nargs="+", metavar="RUN", help=runs)
+    add("--reference", metavar="NAME", help="a shipped curve, or a .json file of --save-reference")
+    output = "picture to write: .png, .svg, .pdf ... (default: only the table is printed)"
+    add("--output", metavar="FILE", help=output)
+    axes = list(constant("publishing.curves", "AXES"))
+    add("--against", choices=axes, default="steps", help="horizontal axis (default: steps)")
+    add("--title", default="", help="title of the picture")
+    reference = "write the curve of a single RUN as a reference: a name, to keep it in the package, or a .json file"
+    add("--save-reference", metavar="NAME", help=reference)
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -82,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         draw_runs(runs, Path(arguments.output), arguments.title, arguments.against, reference)
     print(format_table([*runs, *([] if reference is None else [reference])]))
-    for one in runs:
-        if one.warnings():
-            print(f"{one.name}: health warnings: {', '.join(one.warnings())}")
-        for sentence in [] if reference is None else compare(one, reference):
+    for curve in runs:
+        if curve.warnings():
+            print(f"{curve.name}: health warnings: {', '.join(curve.warnings())}")
+        for sentence in [] if reference is None else compare(curve, reference):
             print(sentence)
     if arguments.output:
         print(f"picture: {arguments.output}")
@@ -98,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def format_table(curves: "list[Curve]") -> str:
-    """Last values with a row per run, without metrics that no run logged.
+    """Return the last values with a row per run, without metrics that no run logged.
 
     >>> from hf_encoders.publishing.curves import Curve
     >>> print(format_table([Curve("a", [{"step": 1000, "mlm_loss": 5.5, "training_seconds": 90}]), Curve("bb", [])]))

@@ -18,33 +18,21 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("directory", metavar="DIR", help="folder of model and tokenizer, written by save_pretrained")
-    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="repository, created if it does not exist")
-    parser.add_argument("--private", action="store_true", help="create a private repository")
-    parser.add_argument(
-        "--revision", metavar="BRANCH", help="branch to commit to, created if it does not exist (default: main)"
+    add = parser.add_argument
+    add("directory", metavar="DIR", help="folder of model and tokenizer, written by save_pretrained")
+    add("--repo", required=True, metavar="OWNER/NAME", help="repository, created if it does not exist")
+    add("--private", action="store_true", help="create a private repository")
+    add("--revision", metavar="BRANCH", help="branch to commit to, created if it does not exist (default: main)")
+    add("--message", default="Publish with hf_encoders", metavar="TEXT", help="commit message")
+    add("--license", metavar="ID", help="the Hub's identifier of the weights' licence, such as apache-2.0; recorded")
+    add("--language", nargs="+", metavar="CODE", help="languages of the corpus, such as en; recorded")
+    add(
+        "--base-model", metavar="NAME", help="the Hub's name of the initial checkpoint, if that was a folder; recorded"
     )
-    parser.add_argument("--message", default="Publish with hf_encoders", metavar="TEXT", help="commit message")
-    parser.add_argument(
-        "--license", metavar="ID", help="licence of the weights by the Hub's identifier, such as apache-2.0; recorded"
-    )
-    parser.add_argument("--language", nargs="+", metavar="CODE", help="languages of the corpus, such as en; recorded")
-    parser.add_argument(
-        "--base-model",
-        metavar="NAME",
-        help="the Hub's name of the checkpoint that training began from, where that was a folder; recorded",
-    )
-    parser.add_argument(
-        "--new-card", action="store_true", help="generate the card even if README.md was edited, here or on the Hub"
-    )
-    parser.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="run code in DIR that is not identical to this package's, to check it; read it first",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check, and list what would be pushed; no network, nothing written"
-    )
+    add("--new-card", action="store_true", help="generate the card even if README.md was edited, here or on the Hub")
+    trust = "run code in DIR that is not identical to this package's, to check it; read it first"
+    add("--trust-remote-code", action="store_true", help=trust)
+    add("--dry-run", action="store_true", help="check, and list what would be pushed; no network, nothing written")
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -67,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_branch(arguments.revision)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    what = "its files, and whether it loads without hf_encoders. A large model takes minutes."
-    print(f"Checking {arguments.directory}: {what}", flush=True)
+    print(f"Checking {arguments.directory}: its files, and whether it loads without hf_encoders. It may take minutes.")
+    sys.stdout.flush()
     plan = plan_publication(
         arguments.directory,
         arguments.repo,

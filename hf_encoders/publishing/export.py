@@ -1,4 +1,4 @@
-"""Exports a checkpoint to other formats and verifies that the outputs are the same.
+"""Export a checkpoint to other formats and verify that the outputs are the same.
 
 The export is written to a temporary folder, loaded and compared before it is renamed to the output.
 """
@@ -12,8 +12,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,11 +79,9 @@ def export_checkpoint(
     check_packages(FORMS[form], f"form={form!r}", form)
     output, config = Path(output), read_config(source)
     if form == "native" and not config.is_native:
-        raise ValueError(
-            f"transformers' own {config.model_type} does not have "
-            f"{', '.join(f'{name}={value!r}' for name, value in config.fields_beyond_native.items())}. Export it to "
-            "onnx, or use it with trust_remote_code=True."
-        )
+        fields = ", ".join(f"{name}={value!r}" for name, value in config.fields_beyond_native.items())
+        remedy = "Export it to onnx, or use it with trust_remote_code=True."
+        raise ValueError(f"transformers' own {config.model_type} does not have {fields}. {remedy}")
     head = saved_head(config, head)
     # In float32 also for weights in bfloat16.
     model = load_source(source, head)
@@ -95,14 +92,14 @@ def export_checkpoint(
         save_tokenizer(load_tokenizer(source, config=config), folder)
         if form != "onnx":
             copy_modules(source, folder)
-        seen = check_export(model, head, folder, form)
+        largest = check_export(model, head, folder, form)
         folder.chmod(0o755)  # mkdtemp's folders are closed to others
         if output.exists():
             output.rmdir()
         folder.rename(output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return output, seen
+    return output, largest
 
 
 def write_native(model: PreTrainedModel, head: str, folder: Path) -> None:
@@ -114,17 +111,16 @@ def write_native(model: PreTrainedModel, head: str, folder: Path) -> None:
 
 
 def plain_config(model: PreTrainedModel, head: str) -> PreTrainedConfig:
-    """The configuration without references to code, of transformers' own class if it is native."""
+    """Return the configuration without references to code, of transformers' own class if it is native."""
     fields = model.config.to_dict()
     for name in ("auto_map", "custom_pipelines", "dtype", "model_type", "transformers_version"):
         fields.pop(name, None)
     kind = native_class(model.config, head)
     fields["architectures"] = [kind.__name__]
     if model.config.is_native:
-        own, theirs = (
-            {one.name: one for one in dataclasses.fields(c)} for c in (type(model.config), kind.config_class)
-        )
-        unknown = [name for name in own.keys() - theirs if fields.get(name) == own[name].default]
+        known = {field.name for field in dataclasses.fields(kind.config_class)}
+        defaults = {f.name: f.default for f in dataclasses.fields(model.config) if f.name not in known}
+        unknown = {name for name, default in defaults.items() if fields.get(name) == default}
         return kind.config_class(**{name: value for name, value in fields.items() if name not in unknown})
     config = type(model.config)(**fields)
     config.architectures = [type(model).__name__]
@@ -152,47 +148,31 @@ def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
     names = list(outputs_of(model, batch))
     is_large = sum(p.numel() * p.element_size() for p in model.parameters()) > PROTOBUF_LIMIT
     arguments: dict[str, Any] = {"output_names": names, "verbose": False, "external_data": is_large}
-    with warnings.catch_warnings(), only_errors_of(logging.getLogger("torch.onnx")):
-        # About repeated axis names, traced constants, missing torchvision operators and deprecations inside torch.
-        warnings.simplefilter("ignore")
-        if model.config.is_native:
-            axes = {row: Dim(name, max=longest) if name == "length" else Dim(name) for row, name in sizes.items()}
-            dynamic_shapes = dict.fromkeys(batch, axes)
-            torch.onnx.export(
-                model, (), folder / ONNX_FILE, kwargs=batch, dynamic_shapes=dynamic_shapes, dynamo=True, **arguments
-            )
-        else:
-            _trace_to_onnx(model, batch, folder / ONNX_FILE, dict.fromkeys(batch, sizes), arguments)
-    # `save_pretrained` would copy the code of our configuration.
-    plain_config(model, head).to_json_file(folder / "config.json")
-
-
-@contextmanager
-def only_errors_of(logger: logging.Logger) -> Iterator[None]:
-    """Silence warnings of a logger and its children."""
-    before = logger.level
+    logger = logging.getLogger("torch.onnx")
+    level, return_dict = logger.level, model.config.return_dict
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            # About repeated axis names, traced constants, missing torchvision operators and deprecations inside torch.
+            warnings.simplefilter("ignore")
+            if model.config.is_native:
+                axes = {
+                    axis: Dim(name, max=longest) if name == "length" else Dim(name) for axis, name in sizes.items()
+                }
+                arguments |= {"kwargs": batch, "dynamic_shapes": dict.fromkeys(batch, axes), "dynamo": True}
+                values: tuple[torch.Tensor, ...] = ()
+            else:
+                # The TorchScript exporter: torch.export fails on a view of a transposed tensor in relative positions.
+                model.config.return_dict = False  # traces return tuples
+                inputs = [name for name in inspect.signature(model.forward).parameters if name in batch]
+                arguments |= {"input_names": inputs, "dynamic_axes": dict.fromkeys(batch, sizes), "dynamo": False}
+                values = tuple(batch[name] for name in inputs)
+            torch.onnx.export(model, values, folder / ONNX_FILE, **arguments)
     finally:
-        logger.setLevel(before)
-
-
-def _trace_to_onnx(
-    model: PreTrainedModel,
-    batch: dict[str, torch.Tensor],
-    path: Path,
-    dynamic_axes: dict[str, dict[int, str]],
-    arguments: dict[str, Any],
-) -> None:
-    # The TorchScript exporter: torch.export fails on a view of a transposed tensor in relative positions.
-    before, model.config.return_dict = model.config.return_dict, False  # traces return tuples
-    names = [name for name in inspect.signature(model.forward).parameters if name in batch]
-    try:
-        values = tuple(batch[name] for name in names)
-        torch.onnx.export(model, values, path, input_names=names, dynamic_axes=dynamic_axes, dynamo=False, **arguments)
-    finally:
-        model.config.return_dict = before
+        logger.setLevel(level)
+        model.config.return_dict = return_dict
+    # `save_pretrained` would copy the code of our configuration.
+    plain_config(model, head).to_json_file(folder / "config.json")
 
 
 WRITERS: dict[str, Callable[[PreTrainedModel, str, Path], None]] = dict(
@@ -220,13 +200,13 @@ def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> 
     worst = Difference(0.0, 1.0, 0.0)
     for lengths in PROBED_LENGTHS:
         batch = probe_batch(model.config, head, model.base_model.longest_row(), lengths)
-        seen = difference(run(batch), outputs_of(model, batch), batch["attention_mask"])
-        if form != "safetensors-bf16" and not seen.is_within(FP32_TOLERANCE):
+        measured = difference(run(batch), outputs_of(model, batch), batch["attention_mask"])
+        if form != "safetensors-bf16" and not measured.is_within(FP32_TOLERANCE):
+            allowed = f"{FP32_TOLERANCE * measured.scale:.2g} is allowed. Nothing was written."
             raise RuntimeError(
-                f"the outputs of the {form} export differ by up to {seen.largest:.3g}, and "
-                f"{FP32_TOLERANCE * seen.scale:.2g} is allowed. Nothing was written."
+                f"the outputs of the {form} export differ by up to {measured.largest:.3g}, and {allowed}"
             )
-        worst = max(worst, seen, key=lambda one: one.largest / one.scale)
+        worst = max(worst, measured, key=lambda difference: difference.largest / difference.scale)
     return worst
 
 
@@ -241,22 +221,22 @@ def check_rounding(model: PreTrainedModel, written: PreTrainedModel) -> None:
     Raises:
         RuntimeError: With the weight, or the difference.
     """
-    found = written.state_dict()
+    rounded = written.state_dict()
     for name, value in model.state_dict().items():
-        if value.is_floating_point() and not torch.equal(found[name], value.bfloat16().float()):
+        if value.is_floating_point() and not torch.equal(rounded[name], value.bfloat16().float()):
             raise RuntimeError(f"{name} is not the original rounded to bfloat16. Nothing was written.")
     batch = probe_batch(model.config, "AutoModel", model.base_model.longest_row())
-    states = [outputs_of(one.base_model, batch)["last_hidden_state"] for one in (written, model)]
-    seen = difference({"states": states[0]}, {"states": states[1]}, batch["attention_mask"])
-    if not seen.of_rms <= bf16_tolerance(model.config):
+    states = [{"x": outputs_of(m.base_model, batch)["last_hidden_state"]} for m in (written, model)]
+    error, explained = difference(*states, batch["attention_mask"]).of_rms, bf16_tolerance(model.config)
+    if not error <= explained:
         raise RuntimeError(
-            f"bfloat16 is too coarse for this model: hidden states differ by {seen.of_rms:.2g} in the root mean "
-            f"square, and rounding explains {bf16_tolerance(model.config):.2g}. Nothing was written."
+            f"bfloat16 is too coarse for this model: hidden states differ by {error:.2g} in the root mean square, and "
+            f"rounding explains {explained:.2g}. Nothing was written."
         )
 
 
 def bf16_tolerance(config: EncoderConfig) -> float:
-    """Expected relative error of the last hidden states in the root mean square.
+    """Return the expected relative error of the last hidden states in the root mean square.
 
     Six matrices per layer (query, key, value, output, and two of the feed-forward), and the embeddings.
     """

@@ -1,4 +1,16 @@
-"""Hardware and software of this machine in words, and the peak memory of a computation."""
+"""Describe this machine, and measure memory and floating-point operations of a computation.
+
+Operations needed over those that a matrix product makes in the same time are the model FLOP/s utilisation (MFU;
+Chowdhery et al. 2022, https://arxiv.org/abs/2204.02311, appendix B). One forward pass needs
+
+    2 * W * tokens  +  4 * layers * D * sum of L^2  +  2 * (D * E + E * V) * predicted tokens
+
+with W the weights of a token's matrix products, those of a layer `4 * D^2 + 2 * D * I` (query, key, value and output;
+feed-forward of width I) for each pass of a token through a layer; L the length of each sequence, whose scores and
+weighted sums are `2 * L^2 * D` each; and the masked-LM head's dense layer and projection to V, of width E (D unless
+embeddings are factorised). A pair objective adds `2 * (D^2 + 2 * D)` per pair, the backward pass twice the forward
+pass. Padding and unused scores lower the MFU; all that is not a matrix product is left out.
+"""
 
 import json
 import os
@@ -23,7 +35,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def describe_hardware() -> str:
-    """Processor or accelerator of this machine, and on a CPU how much of it this process and those with it use."""
+    """Return processor or accelerator of this machine, and on a CPU how much of it this process and its peers use."""
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     threads = torch.get_num_threads()
@@ -35,12 +47,12 @@ def describe_hardware() -> str:
 
 
 def describe_software() -> dict[str, str]:
-    """Versions of Python, torch and transformers."""
+    """Return the versions of Python, torch and transformers."""
     return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
 
 
 def cpu_model() -> str:
-    """The processor's name where the system reports it, otherwise its architecture."""
+    """Return the processor's name where the system reports it, otherwise its architecture."""
     file = Path("/proc/cpuinfo")  # Linux; `platform` knows the name elsewhere
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -48,7 +60,7 @@ def cpu_model() -> str:
 
 
 def peak_on_cuda(run: Callable[[], Any], device: torch.device) -> int:
-    """Peak bytes of torch's allocator during `run()`, above those before it."""
+    """Return the peak bytes of torch's allocator during `run()`, above those before it."""
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -58,7 +70,7 @@ def peak_on_cuda(run: Callable[[], Any], device: torch.device) -> int:
 
 
 def peak_on_cpu(run: Callable[[], Any]) -> int:
-    """Peak bytes of tensors held during `run()`, above those before it."""
+    """Return the peak bytes of tensors held during `run()`, above those before it."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     # Single allocations are only in the exported trace; the profiler's own tables hold sums.
@@ -80,13 +92,13 @@ GEMM_TRIALS = 5
 
 
 def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int = 0, pairs: int = 0) -> int:
-    """Operations of one forward pass over sequences of `lengths` real tokens with predicted tokens and pairs."""
+    """Return the operations of one forward pass over sequences of `lengths` real tokens."""
     squares = sum(length**2 for length in lengths)
     return forward_flops_of_counts(config, sum(lengths), squares, predicted, pairs)
 
 
 def predicts_tokens(model: nn.Module) -> bool:
-    """Whether labels may be tokens: False for a model without output embeddings."""
+    """Return whether labels may be tokens: False for a model without output embeddings."""
     output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters forward the model's
     return output_embeddings is None or output_embeddings() is not None
 
@@ -94,7 +106,7 @@ def predicts_tokens(model: nn.Module) -> bool:
 def forward_flops_of_counts(
     config: EncoderConfig, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
 ) -> int:
-    """`forward_flops` from the sums of L and L^2 over the sequences; the configuration may be transformers' own."""
+    """Return `forward_flops` from the sums of L and L^2; the configuration may be transformers' own."""
     width = config.hidden_size
     # Groups of layers, and embeddings of another width with a projection, exist in some families only.
     layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
@@ -125,7 +137,7 @@ def training_flops(
 def measure_gemm_rate(
     dtype: torch.dtype, device: torch.device, side: int | None = None, most_seconds: float = float("inf")
 ) -> float:
-    """Maximum FLOP/s of five products of square matrices of `side` rows, or fewer in `most_seconds` but at least one.
+    """Return the maximum FLOP/s of five products of square matrices of `side` rows; of fewer in `most_seconds`.
 
     Does not change the state of torch's random generators.
     """

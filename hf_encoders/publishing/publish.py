@@ -1,4 +1,4 @@
-"""Publishes a saved directory on the Hub: checks, card, and one commit."""
+"""Publish a saved directory on the Hub: checks, card, and one commit."""
 
 import re
 import tempfile
@@ -36,16 +36,10 @@ OLD_WEIGHTS = ("*.safetensors", INDEX_FILE, "pytorch_model*.bin", "pytorch_model
 
 @dataclass
 class Plan:
-    """What would be published.
+    """A publication: sizes in bytes of the files by name, names that stay, findings of the checks.
 
-    Args:
-        directory, repo_id: The saved directory and the repository.
-        files (`dict`): Size in bytes by name; of card and record the size after they are written.
-        left (`list[str]`): Names in the directory that are not published.
-        findings (`list[Finding]`): Results of the checks.
-        texts (`dict`): Files to write to the directory before the push, by name.
-        note (`str`): Where the card comes from.
-        new_card (`bool`): Whether an edited card, here or on the Hub, is replaced.
+    `texts` are files to write to the directory before the push, `note` says where the card comes from, and `new_card`
+    whether an edited card, here or on the Hub, is replaced.
     """
 
     directory: Path
@@ -59,7 +53,7 @@ class Plan:
 
     @property
     def errors(self) -> list[str]:
-        """Findings that prevent publication."""
+        """Return the findings that prevent publication."""
         return [finding.text for finding in self.findings if finding.is_error]
 
 
@@ -108,16 +102,14 @@ def plan_publication(
     # A record of an earlier version, or written by hand, is redacted when it is loaded.
     if stated or (path.exists() and record.to_json() != path.read_text(encoding="utf-8")):
         texts[RECORD_FILE] = record.to_json()
-    pictures = {
-        name
-        for name in shown_files(card)
-        if is_plain(name) and not leads_out(directory, name) and (directory / name).is_file()
-    }
-    names = published_files(directory) | set(texts) | pictures
+    names = published_files(directory) | set(texts)
+    for picture in shown_files(card):
+        if is_plain(picture) and not leads_out(directory, picture) and (directory / picture).is_file():
+            names.add(picture)
     findings += [*secrets_of_files(directory, names, texts), *check_card(card, record, list(names))]
     sizes = {name: len(texts[name].encode()) if name in texts else (directory / name).stat().st_size for name in names}
-    gone = {Path(name).parts[0] for name in names}
-    left = sorted(path.name + "/" * path.is_dir() for path in directory.iterdir() if path.name not in gone)
+    pushed = {Path(name).parts[0] for name in names}
+    left = sorted(path.name + "/" * path.is_dir() for path in directory.iterdir() if path.name not in pushed)
     findings.sort(key=lambda finding: not finding.is_error)
     return Plan(directory, repo_id, dict(sorted(sizes.items())), left, findings, texts, note, new_card)
 
@@ -168,15 +160,15 @@ def publish(
     info = api.model_info(plan.repo_id, revision=revision)
     if private and not info.private:
         raise ValueError(f"{plan.repo_id} exists and is public: make it private in its settings, or omit --private.")
-    there = [file.rfilename for file in info.siblings]
-    if ".gitignore" in there:
+    published = [file.rfilename for file in info.siblings]
+    if ".gitignore" in published:
         raise ValueError(
             f"{plan.repo_id} has a .gitignore, and the Hub leaves out the files it names: remove it first."
         )
-    if CARD_FILE in there:
+    if CARD_FILE in published:
         _check_card(api, plan, info.sha)
     additions = [CommitOperationAdd(name, str(plan.directory / name)) for name in plan.files]
-    deletions = [CommitOperationDelete(name) for name in outdated(there, set(plan.files))]
+    deletions = [CommitOperationDelete(name) for name in outdated(published, set(plan.files))]
     # `parent_commit` prevents overwriting somebody else's push in the meantime.
     commit = api.create_commit(
         plan.repo_id, [*additions, *deletions], commit_message=message, revision=revision, parent_commit=info.sha
@@ -184,8 +176,8 @@ def publish(
     return commit.commit_url
 
 
-def outdated(there: list[str], new: set[str]) -> list[str]:
-    """Weights, code and tokenizer files in a repository that a new model does not have.
+def outdated(published: list[str], new: set[str]) -> list[str]:
+    """Return the weights, code and tokenizer files in a repository that a new model does not have.
 
     >>> outdated(["README.md", "model.safetensors", "vocab.txt", "notes.txt"], {"README.md", "tokenizer.json"})
     ['model.safetensors', 'vocab.txt']
@@ -200,7 +192,7 @@ def outdated(there: list[str], new: set[str]) -> list[str]:
         is_named = name in (*TOKENIZER_FILES, *MODULE_FILES) or name.endswith(".py")
         return "/" not in name and (is_named or any(Path(name).match(old) for old in OLD_WEIGHTS))
 
-    return sorted(name for name in set(there) - new if is_of_a_model(name))
+    return sorted(name for name in set(published) - new if is_of_a_model(name))
 
 
 def _check_card(api: HfApi, plan: Plan, parent: str) -> None:
@@ -219,7 +211,7 @@ def _check_card(api: HfApi, plan: Plan, parent: str) -> None:
 
 
 def _card(directory: Path, repo_id: str, record: TrainingRecord, new_card: bool, has_stated: bool) -> tuple[str, str]:
-    """The card to publish, and a sentence on its origin."""
+    """Return the card to publish, and a sentence on its origin."""
     path = directory / CARD_FILE
     if path.exists() and not new_card:
         try:
@@ -228,10 +220,8 @@ def _card(directory: Path, repo_id: str, record: TrainingRecord, new_card: bool,
             raise ValueError(f"{path} is not UTF-8 ({error.reason}): save it as UTF-8, or use --new-card.") from error
         if was_edited(text):
             if has_stated:
-                raise ValueError(
-                    f"{path} was edited by hand, so --license, --language and --base-model would not appear in it: "
-                    "write them there, or have the card generated again with --new-card."
-                )
+                options = "--license, --language and --base-model would not appear in it"
+                raise ValueError(f"{path} was edited by hand, so {options}: write them there, or use --new-card.")
             return text, f"{CARD_FILE} was edited by hand: published as it is (--new-card replaces it)"
     model = load_source(directory, saved_head(read_config(directory)))
     has_curve, has_modules = ((directory / name).exists() for name in (CURVE_FILE, MODULES_FILE))
