@@ -381,26 +381,3 @@ def test_stock_classes_train_on_the_same_windows(family: Family, tmp_path) -> No
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
     assert type(result.model).__module__.startswith("transformers.models.")
     assert set(result.metrics["test"]) == {"loss", "exact_match", "f1"}
-
-
-@pytest.mark.slow
-def test_eight_rows_are_four_times_two_accumulated(tmp_path) -> None:
-    """Though windows have unequal lengths: the softmax of the loss leaves padding out."""
-    rows = places(16)
-    task = prepare(splits(train=rows), tokenizer_of(BERT), max_length=43)
-    assert len({len(ids) for ids in task.train_set["input_ids"]}) > 3
-    encoder = save_encoder(BERT, tmp_path / "encoder")
-    descent = {
-        "optim": "sgd",
-        "learning_rate": 0.1,
-        "lr_scheduler_type": "constant",
-        "warmup_steps": 0,
-        "max_steps": 2,
-    }
-    weights = []
-    for size in (8, 2):
-        batch = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 8 // size, "disable_tqdm": True}
-        settings = RunSettings(str(encoder), checkpoint="last", training={**descent, **batch})
-        weights.append(finetune(task, tokenizer_of(BERT), settings, 0, tmp_path / "run").model.state_dict())
-    for name, value in weights[0].items():
-        np.testing.assert_allclose(value, weights[1][name], atol=2e-5, err_msg=name)

@@ -7,10 +7,11 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig
+from transformers import AutoModelForSequenceClassification, BertConfig
 
 from hf_encoders.finetuning import (
     multiple_choice,
+    question_answering,
     sequence_classification,
     sequence_regression,
     token_classification,
@@ -58,6 +59,22 @@ def choices(family):
     return multiple_choice.prepare(splits(train=rows), tokenizer_of(family), max_length=LENGTH)
 
 
+def tags(family):
+    """Sentences of unequal numbers of words: the loss is a mean over words, not over rows."""
+    rows = [text.split() for text in sentences(20)]
+    marked = [[{"cat": "B-X", "dog": "B-Y"}.get(word, "O") for word in words] for words in rows]
+    data = splits(train={"tokens": rows, "ner_tags": marked})
+    return token_classification.prepare(data, tokenizer_of(family), max_length=LENGTH)
+
+
+def questions(family):
+    """Windows of unequal lengths: the softmax of the loss leaves padding out."""
+    contexts = [f"{'sat on a ' * (i % 7)}cat and the {'sat on a ' * (i % 7)}" for i in range(20)]
+    answers = [{"text": ["cat"], "answer_start": [context.index("cat")]} for context in contexts]
+    data = splits(train={"question": ["cat"] * 20, "context": contexts, "answers": answers})
+    return question_answering.prepare(data, tokenizer_of(family), max_length=43)
+
+
 def run(task, family, encoders, tmp_path, seed=0, training=DESCENT, **settings):
     settings = RunSettings(str(encoders[family.name]), training={"disable_tqdm": True, **training}, **settings)
     return finetune(task, tokenizer_of(family), settings, seed, tmp_path / "run")
@@ -73,6 +90,8 @@ TASKS = {
     "multi-label": (partial(classification, multi_label=True), {}),
     "class weights": (classification, {"class_weights": [3.0, 0.5]}),
     "regression": (similarity, {}),
+    "tags": (tags, {}),
+    "questions": (questions, {}),
 }
 
 
@@ -203,30 +222,24 @@ def test_metrics_that_one_seed_alone_has_are_not_averaged():
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
 def test_damaged_and_unfitting_weights_are_refused(encoders, tmp_path, classes):
     folder = shutil.copytree(encoders["bert"], tmp_path / "bert")
-    task = classification(BERT)
+    file, auto_class = folder / "model.safetensors", AutoModelForSequenceClassification
 
     def load(labels=2):
-        config = load_config(str(folder), classes)
-        return load_model(str(folder), task.auto_class, config, {**task.config_fields, **class_fields(labels)})
+        return load_model(str(folder), auto_class, load_config(str(folder), classes), {"num_labels": labels})
 
-    def class_fields(labels):
-        return {"num_labels": labels, "id2label": {i: str(i) for i in range(labels)}, "label2id": {}}
-
-    weights = load_file(folder / "model.safetensors")
+    weights = load_file(file)
     load(3).save_pretrained(folder)
     with pytest.raises(ValueError, match="cannot be loaded as"):
         load(2)
     for absent in ("bert.", "bert.encoder.layer.1."):
         kept = {name: value for name, value in weights.items() if not name.startswith(absent)}
-        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(kept, file, metadata={"format": "pt"})
         with pytest.raises(ValueError, match=r"bert\.|asks for 2 layers"):
             load()
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
-    with pytest.raises(ValueError, match="--model .* cannot be loaded as AutoModelForSequenceClassification"):
-        load()
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="--model .* cannot be loaded as AutoModelForSequenceClassification"):
-        load()
+    for damage in (lambda: file.write_bytes(file.read_bytes()[:1000]), file.unlink):
+        damage()
+        with pytest.raises(ValueError, match="--model .* cannot be loaded as AutoModelForSequenceClassification"):
+            load()
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -270,7 +283,7 @@ def test_types_of_entities_may_be_called_like_sets(encoders, tmp_path):
     assert {"test_f1", "test_number", "overall_f1", "loss"} <= found.keys() and "f1" not in found
 
 
-def test_a_head_that_is_kept_is_said(encoders, tmp_path, capsys):
+def test_a_head_that_is_kept_is_printed(encoders, tmp_path, capsys):
     """Of another task it would begin with classes that mean something else."""
     tuned = run(classification(BERT), BERT, encoders, tmp_path).model
     assert "the checkpoint's head" not in capsys.readouterr().out
@@ -278,8 +291,7 @@ def test_a_head_that_is_kept_is_said(encoders, tmp_path, capsys):
     data = splits(train={"text": sentences(8), "label": ["sad", "glad"] * 4})
     task = sequence_classification.prepare(data, tokenizer_of(BERT), max_length=LENGTH)
     run(task, BERT, {BERT.name: tmp_path / "tuned"}, tmp_path)
-    printed = capsys.readouterr().out
-    assert "head (trained for cat, none) for glad, sad; --new-head" in printed
+    assert "head (trained for cat, none) for glad, sad; --new-head" in capsys.readouterr().out
 
 
 def test_outputs_that_config_json_asks_for_are_no_predictions(tmp_path):
@@ -290,10 +302,10 @@ def test_outputs_that_config_json_asks_for_are_no_predictions(tmp_path):
 @pytest.mark.parametrize(
     ("make", "settings", "message"),
     [
-        (similarity, {}, "--label-smoothing-factor 0.1 is for tasks with one class per row or token"),
-        (partial(classification, multi_label=True), {}, "--label-smoothing-factor 0.1 is for tasks with one class"),
-        (classification, {"class_weights": [3.0, 0.5]}, "does not go with --class-weights"),
-        (classification, {"training": {"gradient_accumulation_steps": 2}}, "does not go with --accumulation"),
+        (similarity, {}, "one class per row or token"),
+        (partial(classification, multi_label=True), {}, "one class per row or token"),
+        (classification, {"class_weights": [3.0, 0.5]}, "--class-weights"),
+        (classification, {"training": {"gradient_accumulation_steps": 2}}, "--accumulation"),
     ],
 )
 def test_label_smoothing_that_would_not_be_what_it_says_is_refused(make, settings, message, encoders, tmp_path):

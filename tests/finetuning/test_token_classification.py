@@ -386,25 +386,3 @@ def test_it_learns_what_two_words_are(family: Family, tmp_path) -> None:
     settings = RunSettings(str(encoder), checkpoint="last", training=TRAINING)
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
     assert result.metrics["test"]["overall_f1"] > 0.7
-
-
-@pytest.mark.slow
-def test_eight_rows_are_four_times_two_accumulated(tmp_path) -> None:
-    """Rows of unequal numbers of words: the loss is a mean over words, not over rows."""
-    task = prepare(splits(train=cat_and_dog(20)), tokenizer_of(BERT), max_length=LENGTH)
-    encoder = save_encoder(BERT, tmp_path / "encoder")
-    descent = {
-        "optim": "sgd",
-        "learning_rate": 0.3,
-        "lr_scheduler_type": "constant",
-        "warmup_steps": 0,
-        "max_steps": 3,
-    }
-    weights = []
-    for rows in (8, 2):
-        batch = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 8 // rows, "disable_tqdm": True}
-        settings = RunSettings(str(encoder), checkpoint="last", training={**descent, **batch})
-        model = finetune(task, tokenizer_of(BERT), settings, 0, tmp_path / "run").model
-        weights.append(model.state_dict())
-    for name, value in weights[0].items():
-        np.testing.assert_allclose(value, weights[1][name], atol=2e-5, err_msg=name)

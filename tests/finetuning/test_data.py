@@ -1,4 +1,4 @@
-"""Files and data sets by name give train, validation and test."""
+"""Files and datasets by name give train, validation and test."""
 
 import datasets
 import pytest
@@ -54,18 +54,10 @@ def test_a_column_that_is_no_text_keeps_no_rows_together():
     assert len(hold_out(data, 0.25, 0)["validation"]) == 5
 
 
-def test_a_data_set_of_one_split_on_disk_is_trained_on(tmp_path):
+def test_a_dataset_of_one_split_on_disk_is_trained_on(tmp_path):
     datasets.Dataset.from_dict({"text": ["a"] * 20}).save_to_disk(tmp_path / "set")
-    assert {name: len(rows) for name, rows in load_data(DataSource(dataset=str(tmp_path / "set")))[0].items()} == {
-        "train": 18,
-        "validation": 2,
-    }
-
-
-def test_a_split_may_be_left_out(files, tmp_path):
-    load_data(DataSource(**files))[0].save_to_disk(tmp_path / "set")
-    data, _ = load_data(DataSource(dataset=str(tmp_path / "set"), test_split="none"))
-    assert list(data) == ["train", "validation"]
+    data, _ = load_data(DataSource(dataset=str(tmp_path / "set")))
+    assert {name: len(rows) for name, rows in data.items()} == {"train": 18, "validation": 2}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +82,7 @@ def test_a_split_without_rows_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["save_to_disk", "folder of files"])
-def test_data_set_by_folder(files, tmp_path, monkeypatch, saved):
+def test_dataset_by_folder(files, tmp_path, monkeypatch, saved):
     folder = tmp_path / "set"
     if saved:
         load_data(DataSource(**files))[0].save_to_disk(folder)
@@ -101,8 +93,9 @@ def test_data_set_by_folder(files, tmp_path, monkeypatch, saved):
             (folder / f"{name}.csv").write_text((tmp_path / f"{name}.csv").read_text())
     data, _ = load_data(DataSource(dataset=str(folder)))
     assert {name: rows[0]["text"] for name, rows in data.items()} == {name: f"{name} 0" for name in files}
-    other, _ = load_data(DataSource(dataset=str(folder), validation_split="test", test_split="validation"))
-    assert other["test"][0]["text"] == "validation 0"
+    swapped, _ = load_data(DataSource(dataset=str(folder), validation_split="test", test_split="validation"))
+    assert swapped["test"][0]["text"] == "validation 0"
+    assert list(load_data(DataSource(dataset=str(folder), test_split="none"))[0]) == ["train", "validation"]
 
 
 @pytest.mark.parametrize(
@@ -122,14 +115,14 @@ def test_wrong_sources_are_refused(fields, message):
 
 
 def test_wrong_shares_and_splits_are_refused(files, tmp_path):
-    with pytest.raises(ValueError, match="share in"):
-        load_data(DataSource(train=files["train"], held_out=1.0))
-    with pytest.raises(ValueError, match="there is a validation set already"):
-        load_data(DataSource(train=files["train"], validation=files["test"], held_out=0.1))
-    with pytest.raises(ValueError, match="--held-out-seed -1"):
-        load_data(DataSource(train=files["train"], held_out_seed=-1))
-    with pytest.raises(ValueError, match="takes all 20 rows .* none is left to train on: give more rows"):
-        load_data(DataSource(train=files["train"], held_out=0.99))
     load_data(DataSource(**files))[0].save_to_disk(tmp_path / "set")
-    with pytest.raises(ValueError, match="has the splits train, validation, test"):
-        load_data(DataSource(dataset=str(tmp_path / "set"), test_split="dev"))
+    train = {"train": files["train"]}
+    for fields, message in (
+        ({**train, "held_out": 1.0}, "share in"),
+        ({**train, "validation": files["test"], "held_out": 0.1}, "validation set already"),
+        ({**train, "held_out_seed": -1}, "--held-out-seed -1"),
+        ({**train, "held_out": 0.99}, "takes all 20 rows .*more rows"),
+        ({"dataset": str(tmp_path / "set"), "test_split": "dev"}, "splits train, validation, test"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_data(DataSource(**fields))
