@@ -185,10 +185,8 @@ def test_plan_ends_with_what_is_done() -> None:
     options = {"doc_stride": 9, "max_question_length": 5, "max_answer_length": 7}
     task = prepare(splits(train=ROWS, test=ROWS), tokenizer_of(BERT), max_length=LENGTH, **options)
     assert task.plan[-1] == "answers of at most 7 tokens, windows of 30 tokens with overlap 9, questions of at most 5"
-    task = prepare(splits(train=ROWS), tokenizer_of(BERT), max_length=LENGTH)
-    assert (
-        task.plan[-1] == "answers of at most 30 tokens, windows of 30 tokens with overlap 10, questions of at most 10"
-    )
+    plan = prepare(splits(train=ROWS), tokenizer_of(BERT), max_length=LENGTH).plan
+    assert plan[-1] == "answers of at most 30 tokens, windows of 30 tokens with overlap 10, questions of at most 10"
     task = prepare(splits(train=WITHOUT), tokenizer_of(BERT), max_length=43, allow_no_answer=True, null_threshold=-0.5)
     assert task.plan[-1].endswith(", or none if that scores more than -0.5 above the best")
 
@@ -200,11 +198,8 @@ def test_files_have_the_official_form(tmp_path) -> None:
     starts, ends = pointing_at_labels(task.eval_sets["test"], score=2.0)
     starts[1, 0] = 4.0
     task.write_predictions(tmp_path / "predictions-test", "test", (starts, ends))
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "predictions-test.json",
-        "predictions-test-nbest.json",
-        "predictions-test-null-odds.json",
-    }
+    names = {f"predictions-test{end}.json" for end in ("", "-nbest", "-null-odds")}
+    assert {path.name for path in tmp_path.iterdir()} == names
     assert json.loads((tmp_path / "predictions-test.json").read_text()) == {"q0": "the cat", "q1": ""}
     assert json.loads((tmp_path / "predictions-test-null-odds.json").read_text()) == {"q0": -4.0, "q1": 6.0}
     best = json.loads((tmp_path / "predictions-test-nbest.json").read_text())
@@ -250,47 +245,39 @@ def test_padding_is_at_the_end_whatever_the_tokenizer_prefers() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (WITHOUT, {}, "train data: 1 of 2 questions have no answer, the first is 'q1'.*--allow-no-answer"),
+        (WITHOUT, {}, "1 of 2 questions have no answer.*'q1'.*--allow-no-answer"),
         (asked(("a", "the cat", [("dog", 4)])), {}, "'q0': .*'dog' is not at answer_start=4, nor in .*--skip-invalid"),
-        (asked(("a", CONTEXT, [("cat", 28)])), {}, "=28, which occurs 2 times in the context, none near.*--skip-inv"),
-        (asked(("a", "the cat", [("dog", 4)])), {"skip_invalid": True}, "train data: no question is left; .*'q0'"),
+        (asked(("a", CONTEXT, [("cat", 28)])), {}, "=28, which occurs 2 times .*--skip-invalid"),
+        (asked(("a", "the cat", [("dog", 4)])), {"skip_invalid": True}, "no question is left; .*'q0'"),
         (asked(("a", "the cat", [("", 0)])), {}, "its answer is ''"),
         (asked((" ", "the cat", [("cat", 4)])), {}, "its question is ' '"),
         (asked(("a", "", [])), {"allow_no_answer": True}, "its context is ''"),
-        ({**ROWS, "id": ["same"] * 4}, {}, "the id 'same' occurs twice"),
-        (ROWS, {"answers_column": "gold"}, "--answers-column gold: the train data has no such column"),
-        (ROWS, {"max_answer_length": 0}, "--max-answer-length 0 must be at least 1"),
-        (ROWS, {"n_best": 0}, "--n-best 0 must be at least 1"),
+        ({**ROWS, "id": ["same"] * 4}, {}, "'same' occurs twice"),
+        (ROWS, {"answers_column": "gold"}, "--answers-column gold"),
+        (ROWS, {"max_answer_length": 0}, "--max-answer-length 0"),
+        (ROWS, {"n_best": 0}, "--n-best 0"),
         (ROWS, {"doc_stride": 99}, "doc_stride=99"),
-        (asked(("a", CONTEXT, [(CONTEXT, 0)])), {"max_length": 12}, "no window of 12 tokens contains a whole answer"),
+        (asked(("a", CONTEXT, [(CONTEXT, 0)])), {"max_length": 12}, "no window of 12 tokens.*--max-length"),
+        *(
+            ({"question": ["a"], "context": ["the cat"], "answers": [answers]}, {}, "'0': its answers are .*give")
+            for answers in (
+                None,
+                "cat",
+                ["cat"],
+                {"text": ["cat"]},
+                {"text": ["cat"], "answer_start": [None]},
+                {"text": ["cat"], "answer_start": [4.0]},
+                {"text": [None], "answer_start": [4]},
+                {"text": "cat", "answer_start": 4},
+                {"text": ["cat", "cat"], "answer_start": [4]},
+                [{"text": "cat"}],
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_data_is_refused(rows: dict[str, list], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepare(splits(train=rows), tokenizer_of(BERT), **{"max_length": LENGTH, **options})
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        None,
-        "cat",
-        ["cat"],
-        {"text": ["cat"]},
-        {"text": ["cat"], "answer_start": None},
-        {"text": ["cat"], "answer_start": [None]},
-        {"text": ["cat"], "answer_start": [4.0]},
-        {"text": [None], "answer_start": [4]},
-        {"text": "cat", "answer_start": 4},
-        {"text": ["cat", "cat"], "answer_start": [4]},
-        [{"text": "cat"}],
-    ],
-)
-def test_answers_of_another_form_are_refused(answers: Any) -> None:
-    rows = {"question": ["a"], "context": ["the cat"], "answers": [answers]}
-    message = r"train data, question '0': its answers are .*(cat|None).*give \{'text': \[\.\.\.\], 'answer_start'"
-    with pytest.raises(ValueError, match=message):
-        prepare(splits(train=rows), tokenizer_of(BERT), max_length=LENGTH)
 
 
 def test_answers_may_be_a_list_of_answers() -> None:
