@@ -7,7 +7,6 @@ seed's model, with tokenizer, code and record, is saved to `DIR/seed-N`, all met
 import argparse
 import importlib
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,11 @@ from hf_encoders.writing import check_folder, locked, replaced_folder
 
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    import datasets
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+    from hf_encoders.finetuning.runs import RunResult, RunSettings
+    from hf_encoders.finetuning.task import PreparedTask
 
 
 CLASSES = constant("loading", "CLASSES")
@@ -110,93 +113,115 @@ def run(arguments: argparse.Namespace) -> int:
     import datasets
     import transformers
 
-    from hf_encoders.corpus.special_tokens import unknown_words_refused
-    from hf_encoders.finetuning.data import load_data
-    from hf_encoders.finetuning.labels import read_class_weights
-    from hf_encoders.finetuning.report import (
-        RESULTS_FILE,
-        describe_repeated,
-        make_record,
-        print_choices,
-        print_outcome,
-        print_plan,
-        repeated_rows,
-        save_run,
-        write_results,
-    )
-    from hf_encoders.finetuning.runs import RunSettings, finetune, num_steps, training_arguments, with_defaults
+    from hf_encoders.finetuning import report
+    from hf_encoders.finetuning.runs import num_steps, training_arguments, with_defaults
     from hf_encoders.finetuning.training_options import training_fields
     from hf_encoders.loading import load_config
-    from hf_encoders.publishing.record import command_of
     from hf_encoders.runs.run import num_processes
-    from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer, longest_input
+    from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer
     from hf_encoders.training.hyperparameters import check_training_arguments
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     folder = Path(arguments.output)
-    training = training_fields(arguments)
+    user_fields = training_fields(arguments)
     if num_processes() > 1:
         raise ValueError("finetune runs in one process, one seed after the other: start it without torchrun.")
     arguments.until_end.enter_context(locked(folder, "--output", wait=False))
-    for earlier in (*(folder / f"seed-{seed}" for seed in arguments.seeds), folder / RESULTS_FILE):
+    for earlier in (*(folder / f"seed-{seed}" for seed in arguments.seeds), folder / report.RESULTS_FILE):
         if earlier.exists() and not arguments.overwrite:
             raise ValueError(f"{earlier} exists already: use another --output, or --overwrite.")
-    source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
     check_rows(tokenizer, config, f"--model {arguments.model!r}")
     check_first_position(config, tokenizer, f"--model {arguments.model!r}")
-    max_length = chosen_length(arguments, longest_input(config, tokenizer), tokenizer)
+    max_length = chosen_length(arguments, config, tokenizer)
+    source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
+    data, task = prepare_task(arguments, source, tokenizer, max_length)
+    repeated = report.repeated_rows(data, task.input_columns)
+    data_warnings = report.describe_repeated(repeated, data, task.input_columns)
+    settings = with_defaults(run_settings(arguments, task, user_fields), config, task)
+    steps = num_steps(settings.training, len(task.train_set))
+    check_training_arguments(training_arguments(task, settings, arguments.seeds[0], folder), steps)
+    report.print_plan(task, settings, max_length, steps, arguments.seeds)
+    report.print_choices(user_fields, settings.training, config, len(task.train_set))
+    for warning in data_warnings:
+        print(f"WARNING: {warning}")
+    results = train_seeds(arguments, task, tokenizer, settings, source, repeated, data_warnings)
+    report.print_outcome(results, task, folder / report.RESULTS_FILE)
+    return 0
+
+
+def prepare_task(
+    arguments: argparse.Namespace, source: DataSource, tokenizer: "PreTrainedTokenizerBase", max_length: int
+) -> "tuple[datasets.DatasetDict, PreparedTask]":
+    """Load the data, and prepare the task with the options that are keyword-only parameters of its `prepare`."""
+    from hf_encoders.corpus.special_tokens import unknown_words_refused
+    from hf_encoders.finetuning.data import load_data
+
     prepare = task_module(arguments.task_module).prepare
-    options = task_options(arguments, prepare)
+    parameters = inspect.signature(prepare).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    options = {name: getattr(arguments, name) for name in names if name != "max_length"}
     data, held_out = load_data(source, group_column=options.get("context_column", "context"))
     with unknown_words_refused():
         task = prepare(data, tokenizer, max_length=max_length, **options)
     if held_out is not None:
         task.plan.insert(0, held_out)
-    repeated = repeated_rows(data, task.input_columns)
-    data_warnings = describe_repeated(repeated, data, task.input_columns)
-    given = RunSettings(
-        model=arguments.model,
-        classes=arguments.classes,
-        from_scratch=arguments.from_scratch,
-        new_head=arguments.new_head,
-        class_weights=read_class_weights(arguments.class_weights, task),
-        checkpoint=arguments.checkpoint,
-        patience=arguments.patience,
-        layer_decay=arguments.layer_decay,
-        training=training,
-    )
-    settings = with_defaults(given, config, task)
-    steps = num_steps(settings.training, len(task.train_set))
-    checked = training_arguments(task, settings, arguments.seeds[0], folder)
-    check_training_arguments(checked, steps)
-    print_plan(task, settings, max_length, steps, arguments.seeds)
-    print_choices(given.training, settings.training, config, len(task.train_set))
-    for warning in data_warnings:
-        print(f"WARNING: {warning}")
-    command, results = command_of(arguments), []
+    return data, task
+
+
+def run_settings(arguments: argparse.Namespace, task: "PreparedTask", user_fields: dict[str, Any]) -> "RunSettings":
+    """Return the settings that the runs of all seeds share."""
+    from hf_encoders.finetuning.labels import read_class_weights
+    from hf_encoders.finetuning.runs import RunSettings
+
+    names = ("model", "classes", "from_scratch", "new_head", "checkpoint", "patience", "layer_decay")
+    options = {name: getattr(arguments, name) for name in names}
+    class_weights = read_class_weights(arguments.class_weights, task)
+    return RunSettings(**options, class_weights=class_weights, training=user_fields)
+
+
+def train_seeds(
+    arguments: argparse.Namespace,
+    task: "PreparedTask",
+    tokenizer: "PreTrainedTokenizerBase",
+    settings: "RunSettings",
+    source: DataSource,
+    repeated: dict[str, int],
+    data_warnings: list[str],
+) -> "list[RunResult]":
+    """Train with each seed; save model and record of each, and the results of those so far."""
+    from hf_encoders.finetuning import report, runs
+    from hf_encoders.publishing.record import command_of
+
+    def save_record(result: "RunResult", results: "list[RunResult]", folder: Path) -> None:
+        facts = (task, settings, source, arguments.hub_task, command_of(arguments), data_warnings)
+        report.make_record(result, results, *facts).save(folder)
+
+    folder, results = Path(arguments.output), []
     for seed in arguments.seeds:
         print(f"\nseed {seed}", flush=True)
         with replaced_folder(folder / f"seed-{seed}") as unfinished:
-            result = finetune(task, tokenizer, settings, seed, unfinished)
-            save_run(result, task, tokenizer, unfinished)
-            record = make_record(result, [result], task, settings, source, arguments.hub_task, command, data_warnings)
-            record.save(unfinished)
+            result = runs.finetune(task, tokenizer, settings, seed, unfinished)
+            report.save_run(result, task, tokenizer, unfinished)
+            save_record(result, [result], unfinished)
         result.model = result.predictions = None  # only its metrics are needed from here on
         results.append(result)
-        path = write_results(results, task, settings, source, folder, repeated)  # also if a later seed fails
+        report.write_results(results, task, settings, source, folder, repeated)  # also if a later seed fails
     for result in results if len(results) > 1 else ():
-        record = make_record(result, results, task, settings, source, arguments.hub_task, command, data_warnings)
-        record.save(folder / f"seed-{result.seed}")
-    print_outcome(results, task, path)
-    return 0
+        save_record(result, results, folder / f"seed-{result.seed}")
+    return results
 
 
-def chosen_length(arguments: argparse.Namespace, longest: int, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """`--max-length`, or `longest`, the longest input of the model."""
+def chosen_length(
+    arguments: argparse.Namespace, config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase"
+) -> int:
+    """Return `--max-length`, or the longest input of the model."""
+    from hf_encoders.tokenizer_loading import longest_input
+
+    longest = longest_input(config, tokenizer)
     if arguments.max_length is None:
         return longest
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2
@@ -208,12 +233,5 @@ def chosen_length(arguments: argparse.Namespace, longest: int, tokenizer: "PreTr
 
 
 def task_module(name: str) -> ModuleType:
-    """The module of a task, which imports torch and transformers when `prepare` is called."""
+    """Return the module of a task, which imports torch and transformers when `prepare` is called."""
     return importlib.import_module(f"hf_encoders.finetuning.{name}")
-
-
-def task_options(arguments: argparse.Namespace, prepare: Callable[..., Any]) -> dict[str, Any]:
-    """The parsed options that are keyword-only parameters of the task's `prepare`."""
-    parameters = inspect.signature(prepare).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    return {name: getattr(arguments, name) for name in names if name != "max_length"}

@@ -36,7 +36,7 @@ class ScoredText(NamedTuple):
     """A tokenized text with the tokens to score."""
 
     ids: tuple[int, ...]  # with special tokens
-    places: tuple[int, ...]  # positions of the tokens to score: all but the special tokens around the text
+    positions: tuple[int, ...]  # positions of the tokens to score: all but the special tokens around the text
     ends: tuple[int, ...]  # for each of them, the end of the run of masks that begins with it
 
 
@@ -44,7 +44,7 @@ class MaskedCopy(NamedTuple):
     """A text in which one token is predicted."""
 
     text: ScoredText
-    number: int  # of the token, in `text.places`
+    number: int  # of the token, in `text.positions`
 
 
 def token_log_probabilities(
@@ -80,7 +80,7 @@ def token_log_probabilities(
         raise ValueError(f"max_tokens={max_tokens}: must be at least 1.")
     mask_id, pad_id = mask_and_padding(tokenizer)
     rows = _scored_texts(model, tokenizer, texts, mask_id, mask_rest_of_word)
-    scores_of = {text: np.empty(len(text.places)) for text in rows}
+    scores_of = {text: np.empty(len(text.positions)) for text in rows}
     num_copies = sum(map(len, scores_of.values()))
     with evaluating(model), tqdm(total=num_copies, disable=not progress, unit="copy", leave=False) as bar:
         for copies in batches_of_copies(scores_of, max_tokens):
@@ -121,7 +121,7 @@ def batches_of_copies(texts: Sequence[ScoredText], max_tokens: int) -> Iterator[
     """
     batch: list[MaskedCopy] = []
     for text in sorted(texts, key=lambda text: -len(text.ids)):
-        for number in range(len(text.places)):
+        for number in range(len(text.positions)):
             if batch and (len(batch) + 1) * len(batch[0].text.ids) > max_tokens:
                 yield batch
                 batch = []
@@ -141,12 +141,12 @@ def make_batch(copies: list[MaskedCopy], mask_id: int, pad_id: int) -> dict[str,
     ids, attention_mask = np.full(shape, pad_id), np.zeros(shape, dtype=np.int64)
     is_wanted, targets = np.zeros(shape, dtype=bool), np.empty(len(copies), dtype=np.int64)
     for row, (text, number) in enumerate(copies):
-        place, end, length = text.places[number], text.ends[number], len(text.ids)
+        position, end, length = text.positions[number], text.ends[number], len(text.ids)
         ids[row, :length] = text.ids
-        ids[row, place:end] = mask_id
+        ids[row, position:end] = mask_id
         attention_mask[row, :length] = 1
-        is_wanted[row, place] = True
-        targets[row] = text.ids[place]
+        is_wanted[row, position] = True
+        targets[row] = text.ids[position]
     arrays = {"input_ids": ids, "attention_mask": attention_mask, "is_wanted": is_wanted, "targets": targets}
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
@@ -234,19 +234,25 @@ def _scored_texts(
     rows = []
     for number, ids in enumerate(encoded["input_ids"]):
         check_length(f"texts[{number}]", len(ids), model, tokenizer)
-        places = [place for place, is_special in enumerate(encoded["special_tokens_mask"][number]) if not is_special]
-        if not places or mask_id in ids:
-            fault = f"contains the token {tokenizer.mask_token}" if places else "has no tokens"
+        positions = [
+            position for position, is_special in enumerate(encoded["special_tokens_mask"][number]) if not is_special
+        ]
+        if not positions or mask_id in ids:
+            fault = f"contains the token {tokenizer.mask_token}" if positions else "has no tokens"
             raise ValueError(f"texts[{number}]={reprlib.repr(texts[number])} {fault}: leave it out.")
-        ends = _ends_of_words(encoded, number, places) if mask_rest_of_word else [place + 1 for place in places]
-        rows.append(ScoredText(tuple(ids), tuple(places), tuple(ends)))
+        ends = (
+            _ends_of_words(encoded, number, positions)
+            if mask_rest_of_word
+            else [position + 1 for position in positions]
+        )
+        rows.append(ScoredText(tuple(ids), tuple(positions), tuple(ends)))
     return rows
 
 
-def _ends_of_words(encoded: BatchEncoding, number: int, places: list[int]) -> list[int]:
+def _ends_of_words(encoded: BatchEncoding, number: int, positions: list[int]) -> list[int]:
     words = encoded.word_ids(number)
     ends = {}
-    for place in reversed(places):
-        continues = words[place] is not None and place + 1 in ends and words[place] == words[place + 1]
-        ends[place] = ends[place + 1] if continues else place + 1
-    return [ends[place] for place in places]
+    for position in reversed(positions):
+        continues = words[position] is not None and position + 1 in ends and words[position] == words[position + 1]
+        ends[position] = ends[position + 1] if continues else position + 1
+    return [ends[position] for position in positions]

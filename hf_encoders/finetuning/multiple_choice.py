@@ -95,7 +95,7 @@ def prepare(
 
 
 def read_choices(rows: datasets.Dataset, columns: Sequence[str], split: str) -> list[list[str]]:
-    """The endings of every row; all must be text."""
+    """Return the endings of every row; all must be text."""
     if len(columns) == 1:
         choices = rows[columns[0]][:]
     else:
@@ -107,14 +107,14 @@ def read_choices(rows: datasets.Dataset, columns: Sequence[str], split: str) -> 
 
 
 def read_choice(label: int | str, num_choices: int, where: str) -> int:
-    """The number of the right ending, from 0 to `num_choices - 1`; also from text."""
+    """Return the number of the right ending, from 0 to `num_choices - 1`; also from text."""
     if str(label) not in map(str, range(num_choices)):
         raise ValueError(f"{where}: label {label!r} must be the number of an ending, from 0 to {num_choices - 1}.")
     return int(label)
 
 
 def grouped(values: list, size: int) -> list[list]:
-    """Values in lists of `size`."""
+    """Return values in lists of `size`."""
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 

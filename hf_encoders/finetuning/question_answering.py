@@ -137,7 +137,7 @@ def prepare(
         auto_class=AutoModelForQuestionAnswering,
         config_fields={"num_labels": 2},  # start and end, also where the checkpoint had other classes
         train_set=windows["train"].rows,
-        eval_sets={split: found.rows for split, found in windows.items() if split != "train"},
+        eval_sets={split: of_split.rows for split, of_split in windows.items() if split != "train"},
         data_collator=WindowCollator(right_padding(tokenizer)),
         compute_metrics=metrics,
         main_metric="f1",
@@ -148,14 +148,14 @@ def prepare(
         ),
         plan=[
             *plan,
-            *(describe_windows(split, questions[split], found) for split, found in windows.items()),
+            *(describe_windows(split, questions[split], of_split) for split, of_split in windows.items()),
             objective,
         ],
     )
 
 
 def null_odds(answers: list[Answer]) -> float:
-    """The score of "no answer" minus that of the best answer, or its own score without another candidate."""
+    """Return the score of "no answer" minus that of the best answer, or its own score without another candidate."""
     null = next(answer for answer in answers if not answer.text)
     return null.score - max((answer.score for answer in answers if answer.text), default=0.0)
 
@@ -163,25 +163,26 @@ def null_odds(answers: list[Answer]) -> float:
 def answer_metrics(
     questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool, null_threshold: float
 ) -> dict[str, float]:
-    """SQuAD's metrics in percent; the thresholds of `Squad("v2")` become values for `null_threshold`.
+    """Compute SQuAD's metrics in percent; the thresholds of `Squad("v2")` become values for `null_threshold`.
 
     A threshold is below all of these if it is best never to answer.
     """
     from hf_encoders.evaluation.metrics.squad import Squad
 
-    references = [
-        {"id": one.id, "answers": {"text": one.golds, "answer_start": [0] * len(one.golds)}} for one in questions
-    ]
-    best = [next((answer.text for answer in answers if answer.text), "") for answers in decoded]
-    predictions = [{"id": one.id, "prediction_text": text} for one, text in zip(questions, best, strict=True)]
+    predictions, references = [], []
+    for question, answers in zip(questions, decoded, strict=True):
+        best = next((answer.text for answer in answers if answer.text), "")
+        predictions.append({"id": question.id, "prediction_text": best})
+        golds = {"text": question.golds, "answer_start": [0] * len(question.golds)}
+        references.append({"id": question.id, "answers": golds})
     if not allow_no_answer:
         return Squad(keep_in_memory=True).compute(predictions=predictions, references=references)
     # The official script searches thresholds from 0, as for probabilities. Ranks, from 1, are above 0 for odds of any
     # sign and, unlike a sigmoid's values, distinct.
     odds = [null_odds(answers) for answers in decoded]
     ranked = sorted(set(odds))
-    for prediction, own in zip(predictions, odds, strict=True):
-        prediction["no_answer_probability"] = bisect_right(ranked, own)
+    for prediction, odd in zip(predictions, odds, strict=True):
+        prediction["no_answer_probability"] = bisect_right(ranked, odd)
     metrics = Squad("v2", keep_in_memory=True).compute(
         predictions=predictions, references=references, no_answer_threshold=bisect_right(ranked, null_threshold)
     )
@@ -191,8 +192,8 @@ def answer_metrics(
 
 
 def unanswered(questions: list[Question]) -> dict[str, float]:
-    """SQuAD 2.0's metrics for predicting no answer at all, in percent: the share of questions without one."""
-    share = 100 * sum(not one.golds for one in questions) / len(questions)
+    """Return SQuAD 2.0's metrics of no answer at all, in percent: the share of questions without one."""
+    share = 100 * sum(not question.golds for question in questions) / len(questions)
     return {"exact": share, "f1": share}
 
 
@@ -202,7 +203,7 @@ def write_answers(path: Path, questions: list[Question], decoded: list[list[Answ
     The first has the answer to each question by id, empty for none; the second the candidates by score with `text`,
     `probability`, `start_logit` and `end_logit`; the third `null_odds`.
     """
-    by_id = {one.id: answers for one, answers in zip(questions, decoded, strict=True)}
+    by_id = {question.id: answers for question, answers in zip(questions, decoded, strict=True)}
     files = {".json": {name: answers[0].text if answers else "" for name, answers in by_id.items()}}
     files["-nbest.json"] = {
         name: [
@@ -219,8 +220,8 @@ def write_answers(path: Path, questions: list[Question], decoded: list[list[Answ
 
 
 def describe_windows(split: str, questions: list[Question], windows: LabelledWindows) -> str:
-    """A line about a split, for the plan."""
-    without = sum(not one.golds for one in questions)
+    """Return a line about a split, for the plan."""
+    without = sum(not question.golds for question in questions)
     return (
         f"{split}: {len(questions):,} questions, {without:,} without answer, in {len(windows.rows):,} windows, "
         f"{windows.with_answer:,} of them with the whole answer; {windows.lost:,} answers are in no window"

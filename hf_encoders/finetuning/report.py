@@ -1,4 +1,4 @@
-"""What a fine-tuning prints and writes: plan, table, `results.json`, and a record next to each model."""
+"""Print and write the results of fine-tuning: plan, table, `results.json`, and a record next to each model."""
 
 import json
 import math

@@ -52,8 +52,8 @@ def prepare(
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
     if len(set(numbers["train"])) < 2:
         raise ValueError(f"train data: {label_column} is {numbers['train'][0]} in every row: give two values or more.")
-    for split, found in numbers.items():
-        if set(found) == {HIDDEN}:
+    for split, values in numbers.items():
+        if set(values) == {HIDDEN}:
             raise ValueError(f"{split} data: {label_column} is hidden ({HIDDEN:g}): use --{split}-split none.")
     encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
     mean = [sum(numbers["train"]) / len(numbers["train"])]
@@ -74,7 +74,7 @@ def prepare(
 
 
 def read_numbers(labels: Any, split: str, column: str) -> list[float]:
-    """Labels as finite numbers."""
+    """Return labels as finite numbers."""
     numbers = []
     for row, label in enumerate(labels):
         try:

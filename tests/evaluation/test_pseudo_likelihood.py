@@ -138,8 +138,8 @@ def test_batches_keep_to_the_budget_and_are_nearly_free_of_padding():
         assert ((batch["input_ids"] == 98) == (batch["attention_mask"] == 0)).all()
         seen += [(len(copy.text.ids), copy.number) for copy in copies]
         cells += batch["input_ids"].numel()
-    assert sorted(seen) == sorted((len(text.ids), number) for text in texts for number in range(len(text.places)))
-    assert cells < 1.1 * sum(len(text.ids) * len(text.places) for text in texts)
+    assert sorted(seen) == sorted((len(text.ids), number) for text in texts for number in range(len(text.positions)))
+    assert cells < 1.1 * sum(len(text.ids) * len(text.positions) for text in texts)
 
 
 def test_pseudo_perplexity_is_over_tokens_not_texts():

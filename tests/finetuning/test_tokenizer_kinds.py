@@ -84,7 +84,7 @@ def test_a_tokenizer_in_python_is_not_extended(in_python, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("\n\n".join(TEXTS))
     words = ["tokenizer", "--extend", in_python, "--input", tmp_path / "a.txt", "--output", tmp_path / "out"]
     assert main([str(word) for word in words]) == 2
-    assert "only tokenizers with a tokenizer.json can be extended" in capsys.readouterr().err
+    assert "tokenizer.json" in capsys.readouterr().err
 
 
 def wordpiece_without_unknown(words):

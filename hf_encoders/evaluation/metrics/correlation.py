@@ -9,8 +9,8 @@ import sklearn.metrics
 class Correlation(evaluate.Metric):
     """scipy's correlations of numbers; with the configuration `classes` scikit-learn's of class ids (Gorodkin 2004).
 
-    >>> found = Correlation().compute(predictions=[1, 2, 4], references=[1, 3, 2])
-    >>> round(found["pearsonr"], 6), round(found["spearmanr"], 6)
+    >>> metrics = Correlation().compute(predictions=[1, 2, 4], references=[1, 3, 2])
+    >>> round(metrics["pearsonr"], 6), round(metrics["spearmanr"], 6)
     (0.327327, 0.5)
     >>> Correlation("classes").compute(predictions=[1, 0, 1, 0], references=[1, 0, 0, 1])
     {'matthews_correlation': 0.0}
