@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import AutoTokenizer, BertJapaneseTokenizer, CamembertTokenizer
 
-from hf_encoders import HfeRobertaConfig, loading, train_tokenizer
+from hf_encoders import HfeRobertaConfig, tokenizer_loading, train_tokenizer
 from hf_encoders.cli import main
 from hf_encoders.loading import read_config
 from hf_encoders.publishing.files import published_files, save_tokenizer
@@ -176,7 +176,7 @@ def test_a_null_prefix_is_an_empty_one(tmp_path, caplog):
 def test_the_file_is_not_made_a_second_tokenizer_for_comparison(tmp_path, monkeypatch):
     saved = train_tokenizer(TRAINED_ON, config_class_of("bert"), 300)
     saved.save_pretrained(tmp_path)
-    monkeypatch.setattr(loading, "PreTrainedTokenizerFast", None)
+    monkeypatch.setattr(tokenizer_loading, "PreTrainedTokenizerFast", None)
     assert type(load_tokenizer(tmp_path)) is type(saved)
 
 

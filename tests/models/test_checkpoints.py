@@ -20,7 +20,16 @@ from hf_encoders import (
     HfeRobertaForTokenClassification,
     HfeRobertaModel,
 )
-from tests.models.tiny import ALL_MODELS, BASE_MODELS, LM_HEADS, MASKED_LM, PRETRAINING, right_padded, tiny_model
+from tests.models.tiny import (
+    ALL_MODELS,
+    BASE_MODELS,
+    EVERY_HEAD,
+    LM_HEADS,
+    MASKED_LM,
+    PRETRAINING,
+    right_padded,
+    tiny_model,
+)
 
 
 def stock_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:
@@ -88,7 +97,7 @@ def test_a_checkpoint_of_2018_loads_and_is_saved_under_todays_names(
     assert torch.equal(outputs_of(again), outputs_of(ours))
 
 
-@pytest.mark.parametrize("model_class", ALL_MODELS)
+@pytest.mark.parametrize("model_class", EVERY_HEAD)
 def test_plain_transformers_reads_ours_and_we_read_its(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     fields = {"num_labels": 2}
     ours = tiny_model(model_class, **fields)
@@ -342,7 +351,7 @@ def test_names_of_2018_in_shards(checkpoint_of_2018: Path) -> None:
     assert torch.equal(outputs_of(model), outputs_of(whole))
 
 
-@pytest.mark.parametrize("model_class", ALL_MODELS)
+@pytest.mark.parametrize("model_class", EVERY_HEAD)
 def test_new_models_are_drawn_as_in_transformers(model_class: type[PreTrainedModel]) -> None:
     """Normal with `initializer_range`, biases and padding rows 0, LayerNorms 1."""
     config = tiny_model(model_class, initializer_range=0.5, embed_init_std=0.5).config
@@ -366,7 +375,7 @@ def test_heads_of_pre_training_that_a_class_leaves_are_not_logged_and_other_name
     pretrained = tiny_model(pretrained_class)
     pretrained.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    family = [cls for cls in ALL_MODELS if cls.config_class is pretrained_class.config_class]
+    family = [cls for cls in EVERY_HEAD if cls.config_class is pretrained_class.config_class]
     for receiver in family:
         logged.clear()
         _, info = receiver.from_pretrained(tmp_path, output_loading_info=True)

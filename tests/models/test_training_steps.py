@@ -9,10 +9,10 @@ from transformers import PreTrainedModel
 
 from hf_encoders import HfeAlbertForPreTraining, HfeBertForPreTraining
 from tests.models.tiny import (
-    ALL_MODELS,
     BASE_MODELS,
     CLASSIFIERS,
     DISCRIMINATORS,
+    EVERY_HEAD,
     HEAD_DROPOUTS,
     LM_HEADS,
     MASKED_LM,
@@ -77,7 +77,7 @@ def rows_of(batch: dict[str, torch.Tensor], rows: slice) -> dict[str, torch.Tens
     return {name: value[rows] for name, value in batch.items()}
 
 
-@pytest.mark.parametrize("model_class", [*(m for m in ALL_MODELS if m not in BASE_MODELS)])
+@pytest.mark.parametrize("model_class", [*(m for m in EVERY_HEAD if m not in BASE_MODELS)])
 def test_every_parameter_moves(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class, tie_word_embeddings=True).train()
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
@@ -190,5 +190,5 @@ def test_loss_terms_name_the_label_argument_of_each_term():
     assert HfeBertForPreTraining.loss_terms == {"mlm": "labels", "pair": "next_sentence_label"}
     assert HfeAlbertForPreTraining.loss_terms == {"mlm": "labels", "pair": "sentence_order_label"}
     assert {model_class.loss_terms["mlm"] for model_class in MASKED_LM} == {"labels"}
-    for model_class in ALL_MODELS:
+    for model_class in EVERY_HEAD:
         assert set(model_class.loss_terms.values()) <= set(inspect.signature(model_class.forward).parameters)

@@ -25,7 +25,7 @@ TOKEN_CLASSIFIERS = model_classes("AutoModelForTokenClassification")
 QUESTION_ANSWERING = model_classes("AutoModelForQuestionAnswering")
 MULTIPLE_CHOICE = model_classes("AutoModelForMultipleChoice")
 NEXT_SENTENCE = model_classes("AutoModelForNextSentencePrediction")
-ALL_MODELS = (
+EVERY_HEAD = (
     *BASE_MODELS,
     *MASKED_LM,
     *PRETRAINING,
@@ -36,6 +36,12 @@ ALL_MODELS = (
     *QUESTION_ANSWERING,
     *MULTIPLE_CHOICE,
     *NEXT_SENTENCE,
+)
+# The base model of each family, and each head in one of them: heads are one class for all.
+ALL_MODELS = (
+    *BASE_MODELS,
+    *(MASKED_LM[0], *PRETRAINING, LM_HEADS[0], DISCRIMINATORS[0], CLASSIFIERS[2], TOKEN_CLASSIFIERS[4]),
+    *(QUESTION_ANSWERING[-1], MULTIPLE_CHOICE[1], NEXT_SENTENCE[0]),
 )
 # Of a model with language embeddings (XLM).
 LANGUAGES = {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"}

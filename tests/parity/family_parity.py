@@ -42,37 +42,46 @@ PROBLEMS = {
 
 
 class FamilyParity:
-    """A family sets `heads`: the base model, the classifier of sequences, and all others, with transformers' class."""
+    """A family sets `heads`: the base model, the classifier of sequences, and all others, with transformers' class.
+
+    A kind of block is compared on every batch, by its base model and without labels; a head, and a family whose blocks
+    another one has, on one of them.
+    """
 
     heads: ClassVar[tuple[tuple[type, type], ...]]
     fields: ClassVar[dict[str, Any]] = {}
+    has_blocks: ClassVar[bool] = True  # whether layers and embeddings are the family's, and not BERT's
     padded: ClassVar[str] = "right"  # the side on which transformers' heads pool no padding
     looks_up_columns: ClassVar[bool] = False  # whether transformers' class gives its embedding `(T, B)`
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Give a test that asks for a head all of them, or those with one label a token, or with an MLM decoder."""
-        kinds = {
-            "head": "",
-            "token_head": ("ForMaskedLM", "ForPreTraining", "ForTokenClassification"),
-            "mlm_head": ("ForMaskedLM", "ForPreTraining"),
-        }
-        for argument, endings in kinds.items():
+        """Give a test every head, those with an MLM decoder, or every head with one batch of `BATCHES`."""
+        if "batch_of_head" in metafunc.fixturenames:
+            implementations = ("eager", "sdpa")
+            cases = [(self.heads[0], kind, name) for kind in BATCHES for name in implementations]
+            if not self.has_blocks:
+                cases = [(self.heads[0], kind, name) for kind, name in zip(BATCHES[1:3], implementations, strict=True)]
+            for i, head in enumerate(self.heads[1:]):
+                cases.append((head, BATCHES[(i + len(type(self).__name__)) % len(BATCHES)], implementations[i % 2]))
+            ids = [f"{head[1].__name__}-{kind}-{name}" for head, kind, name in cases]
+            metafunc.parametrize("batch_of_head", cases, ids=ids)
+        for argument, endings in {"head": "", "mlm_head": ("ForMaskedLM", "ForPreTraining")}.items():
             if argument in metafunc.fixturenames:
                 heads = [head for head in self.heads if head_name(head[1]).endswith(endings)]
                 metafunc.parametrize(argument, heads, ids=[head[1].__name__ for head in heads])
 
-    @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-    @pytest.mark.parametrize("kind", BATCHES)
-    def test_loss_and_gradients_are_equal(self, head: tuple, kind: str, implementation: str) -> None:
+    def test_loss_and_gradients_are_equal(self, batch_of_head: tuple) -> None:
+        head, kind, implementation = batch_of_head
         check_head(*head, kind, seed=BATCHES.index(kind), implementation=implementation, fields=self.fields)
 
     @pytest.mark.parametrize("kind", ["full", "right", "left", "holes"])
-    def test_all_outputs_are_equal_without_labels(self, head: tuple, kind: str) -> None:
+    def test_all_outputs_are_equal_without_labels(self, kind: str) -> None:
         flags = {"output_hidden_states": True, "output_attentions": True}
-        check_head(*head, kind, seed=3, with_labels=False, fields=self.fields, **flags)
+        for head in (self.heads[0], self.heads[BATCHES.index(kind) % len(self.heads)]):
+            check_head(*head, kind, seed=3, with_labels=False, fields=self.fields, **flags)
 
-    @pytest.mark.parametrize("seed", range(20, 24))
-    def test_float64_is_equal_for_random_configurations(self, head: tuple, seed: int) -> None:
+    def test_float64_is_equal_for_a_random_configuration(self, head: tuple) -> None:
+        seed = 20 + self.heads.index(head)
         kind = BATCHES[seed % len(BATCHES)]
         check_head(
             *head,
@@ -106,11 +115,11 @@ class FamilyParity:
         compare_outputs(*outputs, batch, 1e-5)
 
     @pytest.mark.parametrize("kind", ["right", "left"])
-    def test_labels_on_padding_count_as_in_transformers(self, token_head: tuple, kind: str) -> None:
-        check_head(*token_head, kind, seed=6, labels_on_padding=True, fields=self.fields, implementation="sdpa")
+    def test_labels_on_padding_count_as_in_transformers(self, mlm_head: tuple, kind: str) -> None:
+        check_head(*mlm_head, kind, seed=6, labels_on_padding=True, fields=self.fields, implementation="sdpa")
 
-    def test_feed_forward_in_chunks_is_equal(self, head: tuple) -> None:
-        check_head(*head, self.padded, seed=7, fields={**self.fields, "chunk_size_feed_forward": 4})
+    def test_feed_forward_in_chunks_is_equal(self) -> None:
+        check_head(*self.heads[0], self.padded, seed=7, fields={**self.fields, "chunk_size_feed_forward": 4})
 
     def test_untied_decoder_is_equal(self, mlm_head: tuple) -> None:
         check_head(*mlm_head, self.padded, seed=8, fields={**self.fields, "tie_word_embeddings": False})
@@ -120,11 +129,11 @@ class FamilyParity:
         check_head(*self.heads[1], self.padded, seed=9, fields={**self.fields, **PROBLEMS[problem]})
 
     @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-    def test_gradient_checkpointing_changes_no_gradient(self, token_head: tuple, implementation: str) -> None:
-        config = make_config(token_head[0], 10, {**self.fields, **NO_DROPOUT})
+    def test_gradient_checkpointing_changes_no_gradient(self, mlm_head: tuple, implementation: str) -> None:
+        config = make_config(mlm_head[0], 10, {**self.fields, **NO_DROPOUT})
         batch = make_batch("right", config)
-        labels = make_labels(head_name(token_head[1]), config, batch)
-        ours, stock = make_pair(*token_head, config, implementation)
+        labels = make_labels(head_name(mlm_head[1]), config, batch)
+        ours, stock = make_pair(*mlm_head, config, implementation)
         ours.gradient_checkpointing_enable()
         assert any(getattr(module, "gradient_checkpointing", False) for module in ours.modules())
         losses = [model.train()(**batch, **labels).loss for model in (ours, stock)]
@@ -145,11 +154,11 @@ class FamilyParity:
 
     @pytest.mark.parametrize("kind", ["full", "padded"])
     @pytest.mark.parametrize("layer", ["word embeddings", "embeddings"])
-    def test_hooks_of_embeddings_see_rows(self, head: tuple, layer: str, kind: str) -> None:
+    def test_hooks_of_embeddings_see_rows(self, layer: str, kind: str) -> None:
         """A hook that replaces what an embedding returns, as attributions do, gets and gives what it does there."""
+        head = self.heads[1]
         config = make_config(head[0], 14, self.fields)
         batch = make_batch(self.padded if kind == "padded" else "full", config)
-        choices = as_choices(batch) if head_name(head[1]) == "ForMultipleChoice" else batch
         factors = torch.rand(1, *batch["input_ids"].shape[1:], 1) + 0.5
         is_real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])) == 1
         pair, seen, targets = make_pair(*head, config), [], []
@@ -167,8 +176,8 @@ class FamilyParity:
             if layer == "embeddings":
                 embedding = getattr(model.base_model, "embeddings", embedding)
             embedding.register_forward_hook(replace)
-            outputs.append(model(**choices))
-            targets.append(combination_of_outputs(outputs[-1], choices))
+            outputs.append(model(**batch))
+            targets.append(combination_of_outputs(outputs[-1], batch))
         assert len(seen) == 2
         gradients = [
             torch.autograd.grad(target, rows, retain_graph=True)[0] for target, rows in zip(targets, seen, strict=True)
@@ -176,24 +185,21 @@ class FamilyParity:
         for ours, stock in (seen, gradients):
             assert ours.shape == stock.shape == (*is_real.shape, ours.shape[-1])
             torch.testing.assert_close(ours[is_real], stock[is_real], atol=1e-6, rtol=1e-5)
-        compare_outputs(*outputs, choices, 1e-5)
+        compare_outputs(*outputs, batch, 1e-5)
         compare_gradients(*pair, targets, 1e-5)
 
-    def test_noise_of_neftune_is_equal(self, head: tuple) -> None:
+    def test_noise_of_neftune_is_equal(self) -> None:
         """From the same seed, while training: `TrainingArguments(neftune_noise_alpha=...)`."""
-        config = make_config(head[0], 15, {**self.fields, **NO_DROPOUT})
-        name = head_name(head[1])
-        batch = make_batch(self.padded, config, rows=6 if name == "ForMultipleChoice" else 3)
-        labels = make_labels(name, config, batch) if name else {}
-        batch = as_choices(batch) if name == "ForMultipleChoice" else batch
-        pair, targets, without_noise = make_pair(*head, config, dtype=torch.float64), [], []
+        config = make_config(self.heads[1][0], 15, {**self.fields, **NO_DROPOUT})
+        batch = make_batch(self.padded, config)
+        labels = make_labels(head_name(self.heads[1][1]), config, batch)
+        pair, targets, without_noise = make_pair(*self.heads[1], config, dtype=torch.float64), [], []
         for model in pair:
             model.train()
             without_noise.append(model(**batch, **labels)[0])
             activate_neftune(model, 50.0)
             torch.manual_seed(17)
-            output = model(**batch, **labels)
-            targets.append(output.loss if labels else combination_of_outputs(output, batch))
+            targets.append(model(**batch, **labels).loss)
         assert targets[0].item() != without_noise[0].sum().item()
         torch.testing.assert_close(*targets, atol=1e-6, rtol=1e-6, check_dtype=False)
         compare_gradients(*pair, targets, 1e-6)

@@ -37,4 +37,5 @@ class TestDistilBertWithOtherDropouts(DistilBertParity):
     """Sine positions, and dropouts of the heads that are not the layers'."""
 
     heads = (*DistilBertParity.heads[:2], *DistilBertParity.heads[4:])
+    has_blocks = False
     fields = {**DistilBertParity.fields, "sinusoidal_pos_embds": True, "seq_classif_dropout": 0.4, "qa_dropout": 0.5}

@@ -9,6 +9,7 @@ from tests.parity.family_parity import FamilyParity
 
 
 class TestElectra(FamilyParity):
+    has_blocks = False
     heads = (
         (hf_encoders.HfeElectraModel, transformers.ElectraModel),
         (hf_encoders.HfeElectraForSequenceClassification, transformers.ElectraForSequenceClassification),
@@ -20,17 +21,14 @@ class TestElectra(FamilyParity):
     )
     fields = {"embedding_size": 10, "summary_activation": "tanh"}
 
-    @pytest.mark.parametrize("seed", range(20, 24))
-    def test_float64_is_equal_for_random_configurations(
-        self, head: tuple, seed: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_float64_is_equal_for_a_random_configuration(self, head: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
         """With transformers' loss of detection, which is float32 whatever the model's dtype, in float64 too."""
         monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-        super().test_float64_is_equal_for_random_configurations(head, seed)
+        super().test_float64_is_equal_for_a_random_configuration(head)
 
 
 class TestElectraWithWideEmbeddings(TestElectra):
     """As in base and large: no projection from the embeddings."""
 
-    heads = TestElectra.heads[:4]
+    heads = TestElectra.heads[:3]
     fields = {"hidden_size": 12, "num_attention_heads": 3, "embedding_size": 12}

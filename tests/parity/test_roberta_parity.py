@@ -7,6 +7,7 @@ from tests.parity.family_parity import FamilyParity
 
 
 class TestRoberta(FamilyParity):
+    has_blocks = False
     heads = (
         (hf_encoders.HfeRobertaModel, transformers.RobertaModel),
         (hf_encoders.HfeRobertaForSequenceClassification, transformers.RobertaForSequenceClassification),

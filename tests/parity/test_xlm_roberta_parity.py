@@ -7,6 +7,7 @@ from tests.parity.family_parity import FamilyParity
 
 
 class TestXLMRoberta(FamilyParity):
+    has_blocks = False
     heads = (
         (hf_encoders.HfeXLMRobertaModel, transformers.XLMRobertaModel),
         (hf_encoders.HfeXLMRobertaForSequenceClassification, transformers.XLMRobertaForSequenceClassification),

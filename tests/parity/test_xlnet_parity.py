@@ -42,9 +42,9 @@ class XLNetParity(FamilyParity):
     # It shows its embedding columns, `(T, B)`, and NEFTune takes B for the length of a row.
     test_noise_of_neftune_is_equal = None
 
-    def test_feed_forward_in_chunks_is_equal(self, head: tuple) -> None:
+    def test_feed_forward_in_chunks_is_equal(self) -> None:
         """transformers' XLNet divides the rows of the batch, three here, instead of its tokens."""
-        check_head(*head, "left", seed=7, fields={**self.fields, "chunk_size_feed_forward": 3})
+        check_head(*self.heads[0], "left", seed=7, fields={**self.fields, "chunk_size_feed_forward": 3})
 
     @pytest.fixture(autouse=True)
     def last_column_is_pooled(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +76,7 @@ class TestXLNetWithOtherFields(XLNetParity):
     """A table of clamped distances, a summary without its projection and activation."""
 
     heads = XLNetParity.heads[:3]
+    has_blocks = False
     fields = {
         **TestXLNet.fields,
         "num_attention_heads": 5,
