@@ -79,7 +79,7 @@ def main() -> None:
 
 def write_data(folder: Path) -> None:
     """`text.txt`, and labelled passages of other documents."""
-    text, held_out = hold_out(load_documents(argparse.Namespace(input=None, language="en")), LABELLED_SHARE, seed=0)
+    text, held_out = hold_out(load_documents([], "en"), LABELLED_SHARE, seed=0)
     documents = ("\n".join(map(" ".join, document.passages)) for document in text)
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     labelled_passages(held_out, 0).save_to_disk(folder / "labelled")

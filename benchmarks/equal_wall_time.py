@@ -47,7 +47,7 @@ from hf_encoders.corpus.report import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.runs.recipe import Recipe, load_recipe
 from hf_encoders.runs.run import Run
-from hf_encoders.runs.sources import CorpusPaths, open_sources
+from hf_encoders.runs.sources import Sources
 
 
 EVAL_BLOCKS = 1000
@@ -197,7 +197,7 @@ def main() -> None:
     arguments = parser.parse_args()
     recipe = load_recipe(arguments.recipe)
     recipe = recipe.of_steps(arguments.steps) if arguments.steps else recipe
-    tokenizer, sources = open_sources(recipe, CorpusPaths.of_words(arguments.corpus, ["en"]), None, arguments.output)
+    tokenizer, sources = Sources.from_words(arguments.corpus, ["en"]).open(recipe, None, arguments.output)
     documents = sources[UNNAMED].documents
     training, held_out = split_train_validation(documents, validation_share=0.05, seed=0)
     batches = evaluation_batches(held_out, tokenizer, recipe.longest)

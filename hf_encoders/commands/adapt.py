@@ -38,7 +38,7 @@ EPOCHS, LEAST_STEPS = constant("runs.initial", "EPOCHS"), constant("runs.initial
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder, or name on the Hub, of an encoder")
     parser.add_argument(
         "--recipe",
@@ -114,10 +114,9 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train on."""
-    from hf_encoders.loading import read_config
     from hf_encoders.runs.folder import read_run_file
     from hf_encoders.runs.initial import (
-        InitialCheckpoint,
+        Initial,
         adapted_recipe,
         add_general_text,
         default_recipe,
@@ -126,10 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
         warning_of_rate,
     )
     from hf_encoders.runs.recipe import load_recipe
-    from hf_encoders.runs.train import begin_from, overwrites, train_run
+    from hf_encoders.runs.train import overwrites, train_run
 
     add_general_text(arguments)
-    config = read_config(arguments.checkpoint, "CHECKPOINT")
+    config = Initial(arguments.checkpoint).config
     noted = None if overwrites(arguments) else read_run_file(Path(arguments.output))
     wanted = load_recipe(arguments.recipe or default_recipe(noted, given_fields(arguments)), arguments.set)
     name = arguments.objective or (wanted.objective if "objective" in changed_keys(arguments.set) else None)
@@ -143,10 +142,10 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = fitted(recipe, config, arguments, noted)
     elif is_first and (warning := warning_of_rate(recipe, config, arguments)):
         print(f"warning: {warning}", flush=True)
-    objective, positions = recipe.own_objective, arguments.positions or POSITIONS[0]
+    positions = arguments.positions or POSITIONS[0]
     if recipe.model and is_first:
         longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
         print(f"{longer}: its table is extended (--positions {positions}).", flush=True)
-    initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, positions, arguments.head_steps)
-    begin_from(arguments.checkpoint, arguments, "CHECKPOINT")
-    return train_run(arguments, recipe, objective.of_checkpoint(initial))
+    auto_class = recipe.own_objective.auto_class
+    initial = Initial(arguments.checkpoint, "CHECKPOINT", auto_class, positions, arguments.head_steps)
+    return train_run(arguments, recipe, initial)

@@ -25,7 +25,7 @@ TEMPERATURE = constant("objectives.distillation", "TEMPERATURE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument("teacher", metavar="TEACHER", help="folder or name on the Hub of a masked language model")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
@@ -91,37 +91,30 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train a student."""
-    from hf_encoders.loading import read_config
     from hf_encoders.objectives.distillation import Distillation
-    from hf_encoders.objectives.objective import get_objective
     from hf_encoders.objectives.student import check_layers, student_family
-    from hf_encoders.publishing.record import name_of_checkpoint
-    from hf_encoders.runs.initial import check_student, default_layers, load_teacher, student_recipe
+    from hf_encoders.runs.initial import Initial, check_student, default_layers, student_recipe
     from hf_encoders.runs.recipe import load_recipe
-    from hf_encoders.runs.train import begin_from, train_run
-    from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer
+    from hf_encoders.runs.train import train_run
 
     recipe = load_recipe(arguments.recipe, arguments.set)
-    if not isinstance(get_objective(recipe.objective), Distillation):
+    if not isinstance(recipe.own_objective, Distillation):
         raise ValueError(
             f"--recipe {recipe.name}: objective {recipe.objective} has no teacher: choose a recipe of distillation, "
             f"or `hf-encoders pretrain {recipe.name}`."
         )
-    config = read_config(arguments.teacher, "TEACHER")
-    teacher = load_teacher(arguments.teacher)
-    recipe = student_recipe(recipe, config.model_type, arguments.family or student_family(config))
+    initial = Initial(arguments.teacher, "TEACHER")
+    teacher = initial.teacher()
+    family = arguments.family or student_family(initial.config)
+    recipe = student_recipe(recipe, initial.config.model_type, family)
     longest = teacher.base_model.longest_row()
     if recipe.longest > longest:
         raise ValueError(
-            f"phases: examples of {recipe.longest} tokens, and TEACHER {arguments.teacher!r} takes {longest}: choose "
-            "a recipe of shorter ones."
+            f"phases: examples of {recipe.longest} tokens, and {initial} takes {longest}: choose a recipe of shorter "
+            "ones."
         )
     depth = teacher.config.num_hidden_layers
     layers = None if arguments.fresh else check_layers(arguments.layers or default_layers(recipe, depth), depth)
-    objective = recipe.own_objective.of_teacher(teacher, name_of_checkpoint(arguments.teacher), layers)
+    objective = recipe.own_objective.of_teacher(teacher, initial.name, layers)
     check_student(recipe, objective)
-    begin_from(arguments.teacher, arguments, "TEACHER")
-    tokenizer, what = load_tokenizer(arguments.tokenizer, "--tokenizer"), f"TEACHER {arguments.teacher!r}"
-    check_rows(tokenizer, config, what)
-    check_first_position(config, tokenizer, what)
-    return train_run(arguments, recipe, objective)
+    return train_run(arguments, recipe, initial, objective)

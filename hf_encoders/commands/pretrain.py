@@ -25,7 +25,7 @@ from hf_encoders.runs.options import SCRATCH, add_run_arguments, check_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument("recipe", metavar="RECIPE", help="one of those below, or a YAML file")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
     parser.add_argument(
@@ -47,10 +47,9 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train a new model."""
-    from hf_encoders.loading import read_config
-    from hf_encoders.runs.initial import InitialCheckpoint
+    from hf_encoders.runs.initial import Initial
     from hf_encoders.runs.recipe import load_recipe
-    from hf_encoders.runs.train import begin_from, train_run
+    from hf_encoders.runs.train import train_run
 
     recipe = load_recipe(arguments.recipe, arguments.set)
     objective = recipe.own_objective
@@ -63,15 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
                 "CHECKPOINT`, or give --from. For a new model, set its size, such as model: {size: base}."
             )
         return train_run(arguments, recipe)
-    config = read_config(arguments.initial, "--from")
-    if config.model_type != recipe.family:
+    initial = Initial(arguments.initial, "--from", objective.auto_class)
+    if initial.config.model_type != recipe.family:
         raise ValueError(
-            f"--from {arguments.initial!r} is a {config.model_type}, and recipe {recipe.name} is of the family "
-            f"{recipe.family}: choose a recipe of its family, or `hf-encoders adapt`."
+            f"{initial} is a {initial.config.model_type}, and recipe {recipe.name} is of the family {recipe.family}: "
+            "choose a recipe of its family, or `hf-encoders adapt`."
         )
     # Other numbers of layers or heads would load without an error, and compute something else.
     model = {name: value for name, value in recipe.model.items() if "dropout" in name}
-    recipe = dataclasses.replace(recipe, model=model)
-    initial = InitialCheckpoint(arguments.initial, config, objective.auto_class, option="--from")
-    begin_from(arguments.initial, arguments, "--from")
-    return train_run(arguments, recipe, objective.of_checkpoint(initial))
+    return train_run(arguments, dataclasses.replace(recipe, model=model), initial)

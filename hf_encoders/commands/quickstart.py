@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hf_encoders.corpus.text_files import check_text_files
 from hf_encoders.registration import family_names
-from hf_encoders.runs.options import family_recipes, text_objectives
+from hf_encoders.runs.options import RUN_DEFAULTS, family_recipes, text_objectives
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder, locked
 
@@ -60,109 +60,57 @@ def run(arguments: argparse.Namespace) -> int:
     import datasets
     import transformers
 
-    from hf_encoders.corpus.named_sources import UNNAMED
-    from hf_encoders.corpus.report import corpus_statistics, warnings_for
+    from hf_encoders.loading import load_weights, read_config
     from hf_encoders.publishing.files import CARD_FILE, CURVE_FILE
     from hf_encoders.publishing.hardware import describe_software
     from hf_encoders.publishing.secrets import base_name
     from hf_encoders.publishing.verification import verify_loading
-    from hf_encoders.runs.folder import (
-        IS_FINISHED,
-        RunFileCallback,
-        begin_or_go_on,
-        check_run,
-        phases_of,
-        read_run_file,
-        restored_if_refused,
-        run_identity,
-        set_run_aside,
-        settings_facts,
-        write_run,
-    )
-    from hf_encoders.runs.quickstart import (
-        HELD_OUT_SHARE,
-        TASK,
-        finetuned_accuracies,
-        finetuning_data,
-        prepared_text,
-        print_table,
-        quickstart_recipe,
-        show_filled_masks,
-        step,
-    )
-    from hf_encoders.runs.run import Run, train_to_the_end
-    from hf_encoders.runs.sources import Source
-    from hf_encoders.runs.train import save_pretrained_folder
+    from hf_encoders.runs import quickstart
+    from hf_encoders.runs.folder import AFTER, BEFORE, UNIGRAM, read_run_file, restored_if_refused
+    from hf_encoders.runs.train import train_run
+    from hf_encoders.tokenizer_loading import load_tokenizer
 
     started = time.perf_counter()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    recipe = quickstart_recipe(arguments)
-    output = Path(arguments.output)
-    arguments.until_end.enter_context(locked(output, "--output", wait=False))
-    if arguments.overwrite:
-        set_run_aside(output, arguments.input or [])
-    arguments.until_end.enter_context(restored_if_refused(output))
-    noted = read_run_file(output)
-    if noted is not None:
-        recipe = recipe.lengthened(phases_of(noted), is_scaled=arguments.max_steps is not None)
-    run = Run.from_recipe(recipe, output, {"seed": arguments.seed, "save_total_limit": 1})
-    check_run(output, recipe, settings_facts(recipe, run.arguments, HELD_OUT_SHARE))
+    recipe, output = quickstart.quickstart_recipe(arguments), Path(arguments.output)
+    with restored_if_refused(output):
+        quickstart.step(1, "text")
+        with locked(output, "--output", wait=False):
+            held_out = quickstart.write_text(arguments, output)
+        name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
+        print(f"  {name}; {len(held_out):,} documents are held out to fill masks and to fine-tune")
+        quickstart.step(2, f"pre-training ({recipe.objective})")
+        corpus = str(output / quickstart.TEXT / quickstart.TRAINING)
+        text = {"corpus": [corpus], "corpus_name": name, "language": [arguments.language]}
+        text |= {"validation_share": quickstart.VALIDATION_SHARE, "evaluate_first": True, "save_total_limit": 1}
+        train_run(argparse.Namespace(**vars(arguments) | RUN_DEFAULTS | text), recipe)
+    facts, directory = read_run_file(output), output / "model"
+    tokenizer, auto_class = load_tokenizer(str(directory)), recipe.own_objective.auto_class
+    model, *_ = load_weights(str(directory), getattr(transformers, auto_class), read_config(directory), "--output")
 
-    step(1, "corpus")
-    size = f"{recipe.config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries"
-    text = prepared_text(arguments, recipe, output, lambda how: step(2, f"tokenizer ({size}), {how}"))
-    tokenizer = text.tokenizer
-    statistics = corpus_statistics(text.corpus, tokenizer)
-    print(
-        f"  {statistics.documents:,} documents, {statistics.sentences:,} sentences, {statistics.tokens:,} tokens; "
-        f"{len(text.held_out):,} more documents are held out"
-    )
-    for warning in warnings_for(statistics):
-        print(f"  warning: {warning}")
-
-    step(3, f"pre-training ({recipe.name}, {recipe.objective})")
-    facts = run_identity(recipe, text.corpus, tokenizer, run.arguments, HELD_OUT_SHARE)
-    noted = begin_or_go_on(output, recipe, facts, is_main=True)
-    transformers.set_seed(arguments.seed)
-    trainer = run.trainer(text.corpus, text.held_out_corpus, tokenizer)
-    model = trainer.model
-    print(f"  {model.num_parameters():,} parameters, {', '.join(map(str, recipe.phases))}")
-    trainer.add_callback(RunFileCallback(output, noted))
-    before = trainer.evaluate()
-    after = train_to_the_end(trainer, "give the same command again" + " without --overwrite" * arguments.overwrite)
-
-    step(4, "saving")
-    directory = output / "model"
-    name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
-    trainer.save_state()
-    sources = {UNNAMED: Source(text.corpus, (arguments.language,))}
-    save_pretrained_folder(run, trainer, name, sources, after, arguments)
-    write_run(output, {**noted, IS_FINISHED: True})
-
-    step(5, "loading in fresh processes")
+    quickstart.step(3, "loading in fresh processes")
     verify_loading(directory, model)
 
-    step(6, "filling masks in held-out sentences")
-    show_filled_masks(model, tokenizer, text.held_out, arguments.seed)
+    quickstart.step(4, "filling masks in held-out sentences")
+    quickstart.show_filled_masks(model, tokenizer, held_out, arguments.seed)
 
-    step(7, "fine-tuning on held-out documents")
-    data = finetuning_data(text.held_out, arguments.seed)
+    quickstart.step(5, "fine-tuning on held-out documents")
+    data, accuracies = quickstart.finetuning_data(held_out, arguments.seed), None
     if data is None:
         print("  skipped: too little held-out text from two different sources (files). Give --input more files.")
-        accuracies = None
     else:
-        accuracies = finetuned_accuracies(directory, tokenizer, data, recipe.longest, arguments, name)
+        accuracies = quickstart.finetuned_accuracies(directory, tokenizer, data, recipe.longest, arguments, name)
 
-    print_table(before, after, trainer.health.unigram_cross_entropy, accuracies)
-    versions = ", ".join(f"{name} {version}" for name, version in describe_software().items())
-    print(f"of {name}: {statistics.tokens:,} tokens of training text, seed {arguments.seed}; {versions}")
+    quickstart.print_table(facts[BEFORE], facts[AFTER], facts[UNIGRAM], accuracies)
+    versions = ", ".join(f"{package} {version}" for package, version in describe_software().items())
+    print(f"of {name}, seed {arguments.seed}; {versions}")
     print(f"\nmodel, tokenizer, code: {directory}\ncard: {directory / CARD_FILE}\ncurve: {directory / CURVE_FILE}")
     if accuracies:
         print(f"fine-tuned model: {output / FINETUNED}. It tells which source a passage is of:")
         print("  >>> from transformers import pipeline")
-        print(f"  >>> classify = pipeline({TASK!r}, {str(output / FINETUNED)!r})")
+        print(f"  >>> classify = pipeline({quickstart.TASK!r}, {str(output / FINETUNED)!r})")
         print(f"  >>> classify({data['test']['text'][0][:60]!r})")
     print(f"all in {(time.perf_counter() - started) / 60:.1f} minutes")
     return 0

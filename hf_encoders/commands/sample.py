@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     output = Path(arguments.output)
     datasets.disable_progress_bars()
-    documents = load_documents(argparse.Namespace(input=None, language="en"))
+    documents = load_documents([], "en")
     text, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
     data = labelled_passages(held_out, arguments.seed)
     libraries = sorted({document.label for document in text})

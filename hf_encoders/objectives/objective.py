@@ -55,7 +55,7 @@ class Objective:
     fills_masks: ClassVar[bool] = True  # whether the saved model predicts masked tokens
     is_in_transformers: ClassVar[bool] = True  # whether transformers has a model that is trained so, to compare with
     options_class: ClassVar[type | None] = None  # dataclass of the objective's own options, its arguments
-    initial: Any = None  # checkpoint that new models begin as (`InitialCheckpoint`); None: fresh weights
+    initial: Any = None  # checkpoint that new models begin as (`Initial`); None: fresh weights
     needs: str | None = None  # what it cannot be trained without, and how to give it, if `hf-encoders pretrain` cannot
 
     @property
@@ -118,7 +118,7 @@ class Objective:
         return self.initial is not None
 
     def of_checkpoint(self, initial: Any) -> "Objective":
-        """The same for models that begin as a checkpoint, an `InitialCheckpoint`."""
+        """The same for models that begin as a checkpoint, an `Initial`."""
         found = copy.copy(self)
         found.initial = initial
         return found

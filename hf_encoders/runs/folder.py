@@ -23,7 +23,7 @@ from hf_encoders.objectives.objective import INITIAL
 from hf_encoders.publishing.files import RUN_FILE
 from hf_encoders.publishing.secrets import is_secret
 from hf_encoders.runs.recipe import Phase, Recipe
-from hf_encoders.runs.sources import CORPUS, Documents, corpora_facts, corpora_of, masking_facts, named_sources
+from hf_encoders.runs.sources import CORPUS, Sources, needs_similar_words
 from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.writing import read_json, storage_problem, write_whole
 
@@ -46,8 +46,6 @@ RUN_PARTS = (
     "tokenizer",
     "_tokenizer",
     CORPUS,
-    "_text",
-    "__text",
     "_model",
     "finetuned",
     "checkpoint-*",
@@ -60,9 +58,9 @@ PREPARED = ("tokenizer", CORPUS, f"{CORPUS}/*", "_text")
 # Facts of `run_identity` that depend on the number of steps.
 OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
 VERSION = "hf_encoders"  # entry of `run.json`: the version that the run began with
-# Further entries of `run.json`: whether the run is finished, the metrics of the checkpoint that it began as, and the
-# steps in which new heads learn alone.
-IS_FINISHED, BEFORE, ALONE = "is_finished", "before", "head_steps"
+# Further entries of `run.json`: whether the run is finished, the metrics of held-out text before the first and after
+# the last step, the unigram cross-entropy of that text, and the steps in which new heads learn alone.
+IS_FINISHED, BEFORE, AFTER, UNIGRAM, ALONE = "is_finished", "before", "after", "unigram_cross_entropy", "head_steps"
 
 
 def set_run_aside(output: Path, read_by_the_next: list[str | None]) -> None:
@@ -108,7 +106,7 @@ def restored_if_refused(output: Path) -> Iterator[None]:
 
 
 def prepared_folders(output: Path) -> set[Path]:
-    """The folders of tokenizers and text that commands make in the folder of a run."""
+    """Return the folders of tokenizers and text that commands make in the folder of a run."""
     return {path for pattern in PREPARED for path in output.glob(pattern) if path.is_dir()}
 
 
@@ -117,7 +115,7 @@ def _when_written(file: Path) -> int | None:
 
 
 def settings_facts(recipe: Recipe, training: TrainingArguments, validation_share: float) -> dict[str, Any]:
-    """The facts that identify a run and do not depend on its text, as read back from `run.json`."""
+    """Return the facts that identify a run and do not depend on its text, as read back from `run.json`."""
     fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
         VERSION: __version__,
@@ -131,22 +129,20 @@ def settings_facts(recipe: Recipe, training: TrainingArguments, validation_share
 
 def run_identity(
     recipe: Recipe,
-    documents: Documents,
+    sources: Sources,
     tokenizer: PreTrainedTokenizerBase,
     training: TrainingArguments,
     validation_share: float,
 ) -> dict[str, Any]:
-    """The facts that identify a run, as read back from `run.json`; without tokens of the Hub."""
-    of_text = {
-        **corpora_facts(documents),
-        **masking_facts(recipe, tokenizer, corpora_of(named_sources(documents))),
-        "tokenizer": tokenizer_fingerprint(tokenizer),
-    }
+    """Return the facts that identify a run, as read back from `run.json`; without tokens of the Hub."""
+    of_text = {**sources.facts(), "tokenizer": tokenizer_fingerprint(tokenizer)}
+    if needs_similar_words(recipe):
+        of_text["similar words"] = sources.similar_words(tokenizer).fingerprint
     return settings_facts(recipe, training, validation_share) | json.loads(json.dumps(of_text, default=str))
 
 
 def read_run_file(output: Path) -> dict[str, Any] | None:
-    """Content of the output folder's `run.json`; None if there is no run, and ValueError if it is damaged."""
+    """Return the content of a folder's `run.json`; None if there is no run, and ValueError if it is damaged."""
     file = output / RUN_FILE
     if not file.is_file():
         if any(output.glob("checkpoint-*")):
@@ -171,7 +167,7 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
 
 
 def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
-    """The phases in `run.json`."""
+    """Return the phases in `run.json`."""
     return tuple(Phase(**phase) for phase in noted["recipe"]["phases"])
 
 
@@ -184,7 +180,7 @@ def write_run(output: Path, facts: dict[str, Any]) -> None:
 def begin_or_go_on(
     output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool, given: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The content of `run.json` from now on, for a new, a resumed or an extended run; `RunFileCallback` writes it.
+    """Return what `RunFileCallback` writes into `run.json`, for a new, a resumed or an extended run.
 
     `given` are the fields of the model that the recipe does not decide, but a checkpoint.
 
@@ -210,7 +206,7 @@ def begin_or_go_on(
 def check_run(
     output: Path, recipe: Recipe, facts: dict[str, Any], given: Collection[str] = ()
 ) -> dict[str, Any] | None:
-    """The content of `run.json` of the run that goes on in the folder; None if there is none yet.
+    """Return the content of `run.json` of the run that goes on in the folder; None if there is none yet.
 
     `facts` may be a part of those that identify the run: what is known before there is text.
 
@@ -241,7 +237,7 @@ def check_run(
 
 
 def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts of a run except its length."""
+    """Return the facts of a run except its length."""
     training = {name: value for name, value in facts["training"].items() if name not in OF_STEPS}
     return {**facts, "recipe": {**facts["recipe"], "phases": None}, "training": training}
 
@@ -282,41 +278,37 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
 
 
 class RunFileCallback(TrainerCallback):
-    """Writes `run.json` once the trainer has loaded its checkpoint: an earlier failure must not change the folder."""
+    """Writes `run.json`, with the metrics of the evaluation at step 0 if there is one (`eval_on_start`).
 
-    def __init__(self, output: Path, noted: dict[str, Any]):
-        self.output, self.noted = output, noted
+    Not before the trainer has loaded its checkpoint: an earlier failure must not change the folder.
+    """
+
+    def __init__(self, output: Path, facts: dict[str, Any]):
+        self.output, self.facts = output, facts
+        self._before: dict[str, float] = {}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Write it, in the main process."""
+        """Write it, in the main process, and remove a run that this one replaces."""
         if state.is_world_process_zero:
-            write_run(self.output, self.noted)
+            write_run(self.output, self.facts)
             shutil.rmtree(self.output / REPLACED, ignore_errors=True)
-
-
-class BeforeCallback(TrainerCallback):
-    """Notes the evaluation at step 0, of `eval_on_start`; the run goes on as if there had been none."""
-
-    def __init__(self, output: Path, noted: dict[str, Any]):
-        self.output, self.noted = output, noted
-        self._found: dict[str, float] = {}
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict, **kwargs: Any
     ) -> None:
-        """Of several datasets, the last call has the metrics of all."""
+        """Keep the metrics at step 0; of several datasets, the last call has those of all."""
         if state.global_step == 0:
-            self._found = {name: value for name, value in metrics.items() if name.startswith("eval_")}
+            self._before = {name: value for name, value in metrics.items() if name.startswith("eval_")}
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Write it, in the main process, before the first step."""
-        if not self._found:
+        """Write these before the first step, and train as if there had been no evaluation."""
+        if not self._before:
             return
-        self.noted[BEFORE], self._found = self._found, {}
+        self.facts[BEFORE], self._before = self._before, {}
         if state.is_world_process_zero:
-            write_run(self.output, self.noted)
+            write_run(self.output, self.facts)
         set_seed(args.seed)

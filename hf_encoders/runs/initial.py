@@ -1,4 +1,4 @@
-"""The published checkpoint that a run goes on from: continued pre-training (Gururangan et al. 2020)."""
+"""The checkpoint or teacher that a run reads, and the recipes of `hf-encoders adapt` and `distil` for it."""
 
 import argparse
 import copy
@@ -32,33 +32,42 @@ from hf_encoders.runs.folder import phases_of
 from hf_encoders.runs.options import changed_keys, family_recipes
 from hf_encoders.runs.plan import in_short
 from hf_encoders.runs.recipe import Recipe, config_of_fields, load_recipe
-from hf_encoders.runs.sources import CorpusPaths
+from hf_encoders.runs.sources import Sources
+from hf_encoders.tokenizer_loading import load_tokenizer
 
 
 HEAD_STEPS = 0.05  # of all steps; this package's choice
 POSITIONS = "max_position_embeddings"  # the field that the run may change, with the model's table
+HOW = ("copy", "interpolate")  # a table of positions becomes longer
+# Of `adapt` without --recipe.
+RECIPE = "adapt"
+RECIPE_ON_CPU = "adapt-minutes"
+# Text that is read again is worth nearly as much as new text up to 4 times, and little from 16 on
+# (Muennighoff et al. 2023); on the text of a task, 100 times, with new masks, still helped (Gururangan et al. 2020).
+EPOCHS = 10
+LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
+FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more
+DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
 
 
 @dataclass(frozen=True)
-class InitialCheckpoint:
-    """A checkpoint of this package or of transformers, from a folder or the Hub, that models begin as.
+class Initial:
+    """A checkpoint of this package or of transformers, from a folder or the Hub, that a run begins as or learns from.
 
     Args:
         source (`str`): Folder or name.
-        config (`EncoderConfig`): Its configuration.
-        auto_class (`str`): Whose class it is loaded with, such as `AutoModelForMaskedLM`.
-        positions (`str`): How its table of positions becomes longer, one of `HOW` of `positions.py`.
+        option (`str`): What messages call it.
+        auto_class (`str`): Whose class it is loaded with.
+        positions (`str`): How its table of positions becomes longer, one of `HOW`.
         head_steps (`float`, *optional*): Steps in which new heads learn alone, for a checkpoint without some of them;
             below 1 a share of all steps. Defaults to `HEAD_STEPS`.
-        option (`str`): The command line's name for it, for messages.
     """
 
     source: str
-    config: EncoderConfig
-    auto_class: str
-    positions: str = "copy"
-    head_steps: float | None = None
     option: str = "CHECKPOINT"
+    auto_class: str = "AutoModelForMaskedLM"
+    positions: str = HOW[0]
+    head_steps: float | None = None
 
     def __post_init__(self):
         steps = self._head_steps
@@ -67,12 +76,31 @@ class InitialCheckpoint:
         if steps > 1 and steps % 1:
             raise ValueError(f"head_steps={steps} (--head-steps): give a share below 1, or a whole number.")
 
+    def __str__(self) -> str:
+        return f"{self.option} {self.source!r}"
+
     @property
     def _head_steps(self) -> float:
         return HEAD_STEPS if self.head_steps is None else self.head_steps
 
+    @property
+    def name(self) -> str:
+        """For record and card."""
+        return name_of_checkpoint(self.source)
+
+    @cached_property
+    def config(self) -> EncoderConfig:
+        """Its configuration."""
+        return read_config(self.source, self.option)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of its configuration, for the model of the run."""
+        base = {option.name for option in fields(transformers.PreTrainedConfig)} - {"tie_word_embeddings"}
+        return {one.name: getattr(self.config, one.name) for one in fields(self.config) if one.name not in base}
+
     def alone(self, steps: int) -> int:
-        """Steps in which new heads learn alone, of a run of `steps`; of a share, the last step is the encoder's too.
+        """Return the steps in which new heads learn alone; of a share, the last step is the encoder's too.
 
         Raises:
             ValueError: If the encoder would never learn.
@@ -85,17 +113,31 @@ class InitialCheckpoint:
             )
         return min(math.ceil(alone * steps), steps - 1) if alone < 1 else int(alone)
 
-    @property
-    def name(self) -> str:
-        """For record and card."""
-        return name_of_checkpoint(self.source)
+    def check_output(self, output: str) -> None:
+        """Refuse a folder where the result would replace it."""
+        if Path(self.source).resolve() == Path(output, "model").resolve():
+            raise ValueError(
+                f"--output {output}: the result would replace {self}, which the run begins from: give another folder."
+            )
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of its configuration, for the model of the run."""
-        own = {one.name: getattr(self.config, one.name) for one in fields(self.config)}
-        base = {one.name for one in fields(transformers.PreTrainedConfig)}
-        return {name: value for name, value in own.items() if name not in base or name == "tie_word_embeddings"}
+    def tokenizer_name(self, name: str | None) -> str:
+        """Return the name of the tokenizer: `name`, or by default its own.
+
+        Raises:
+            ValueError: if both are there, and tokens have other ids.
+        """
+        if name is None:
+            return self.source
+        try:
+            tokenizer = load_tokenizer(self.source)
+        except ValueError:  # there is none: that is what --tokenizer is for
+            return name
+        if not tokenizer.get_vocab().items() <= load_tokenizer(name, "--tokenizer").get_vocab().items():
+            raise ValueError(
+                f"--tokenizer {name!r} has other ids than the tokenizer of {self}, whose rows they would stand for: "
+                "leave it out."
+            )
+        return name
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -104,11 +146,11 @@ class InitialCheckpoint:
         Raises:
             ValueError: As `model`; and for `head_steps` where the checkpoint has all heads.
         """
-        model, missing, _ = self._load(self.config)
+        model, missing, _ = self._load(self.auto_class, self.config)
         if self.head_steps is not None and not missing:
             raise ValueError(
-                f"head_steps={self.head_steps:g} (--head-steps): {self.option} {self.source!r} has all weights of "
-                f"{type(model).__name__}, and no head is new: leave it out."
+                f"head_steps={self.head_steps:g} (--head-steps): {self} has all weights of {type(model).__name__}, "
+                "and no head is new: leave it out."
             )
         for name in missing:  # drawn each time
             model.state_dict()[name].zero_()
@@ -116,7 +158,7 @@ class InitialCheckpoint:
         return {"name": self.name, "weights": fingerprint(model), **how}
 
     def model(self, config: EncoderConfig) -> PreTrainedModel:
-        """The model with the checkpoint's weights; its `new_weights` are the names of those that it does not have.
+        """Return the model with the checkpoint's weights; its `new_weights` are the names of those that it lacks.
 
         `unused_weights` are the names of weights that only the checkpoint has.
 
@@ -126,35 +168,53 @@ class InitialCheckpoint:
         as_saved = copy.deepcopy(config)
         if POSITIONS in self.fields:
             setattr(as_saved, POSITIONS, self.fields[POSITIONS])
-        model, missing, unused = self._load(as_saved)
+        model, missing, unused = self._load(self.auto_class, as_saved)
         extend_positions(model, config.max_position_embeddings, self.positions)
         model.new_weights, model.unused_weights = frozenset(missing), frozenset(unused)
         return model
 
-    def _load(self, config: EncoderConfig) -> tuple[PreTrainedModel, list[str], list[str]]:
+    def teacher(self) -> PreTrainedModel:
+        """Return the model with its masked-LM head, in float32.
+
+        Raises:
+            ValueError: as `model`, and for a checkpoint without the head.
+        """
+        if type(self.config) not in transformers.AutoModelForMaskedLM._model_mapping:
+            raise ValueError(
+                f"{self} is of {self.config.model_type}, which has no head for masked tokens, and the student learns "
+                "from its scores: choose another teacher."
+            )
+        teacher, missing, _ = self._load("AutoModelForMaskedLM", self.config)
+        if missing:
+            remedy = "give the checkpoint of the pre-training, with the head"
+            if folders := submodels(Path(self.source)):
+                remedy = f"give the {folders[0]}, {self.source}/{folders[0]}, and --tokenizer {self.source}"
+            raise ValueError(
+                f"{self} has no masked-LM head ({missing[0]} is missing), and the student learns from its scores: "
+                f"{remedy}."
+            )
+        return teacher
+
+    def _load(self, auto_class: str, config: EncoderConfig) -> tuple[PreTrainedModel, list[str], list[str]]:
         verbosity = transformers.logging.get_verbosity()
         transformers.logging.set_verbosity_error()  # the run says what is new or unused; it is no sign of damage
         try:
-            auto_class = getattr(transformers, self.auto_class)
-            model, missing, unused = load_weights(self.source, auto_class, config, self.option)
+            model, missing, unused = load_weights(self.source, getattr(transformers, auto_class), config, self.option)
         finally:
             transformers.logging.set_verbosity(verbosity)
         if lacking := encoder_weights(model) & set(missing):
             raise ValueError(
-                f"{self.option} {self.source!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: "
-                "give a complete checkpoint."
+                f"{self} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: give a complete "
+                "checkpoint."
             )
         return model, missing, unused
-
-
-HOW = ("copy", "interpolate")
 
 
 @torch.no_grad()
 def extend_positions(model: PreTrainedModel, rows: int, how: str = "copy") -> None:
     """Give a model a table of positions with more rows, in place.
 
-    `copy` repeats the rows of the old positions for those behind them, as Longformer (Beltagy et al. 2020, section 5,
+    `copy` repeats the rows of the old positions for those after them, as Longformer (Beltagy et al. 2020, section 5,
     https://arxiv.org/abs/2004.05150): neighbours keep the distances that the model knows. `interpolate` stretches the
     table (Chen et al. 2023, https://arxiv.org/abs/2306.15595): the order of far positions is kept, and the distance of
     neighbours is new. Rows before the first position, RoBERTa's, stay.
@@ -176,13 +236,13 @@ def extend_positions(model: PreTrainedModel, rows: int, how: str = "copy") -> No
         raise ValueError(
             f"max_position_embeddings={rows} is less than the model's {before}: positions are not cut off."
         )
-    found = [(name, one) for name, one in model.named_modules() if name.rpartition(".")[2] == "position_embeddings"]
-    if len(found) != 1 or found[0][1].num_embeddings != before:
+    tables = [item for item in model.named_modules() if item[0].rpartition(".")[2] == "position_embeddings"]
+    if len(tables) != 1 or tables[0][1].num_embeddings != before:
         raise ValueError(
             f"max_position_embeddings={rows}: {type(model).__name__} has no table of {before} absolute positions that "
             "could become longer."
         )
-    (name, table) = found[0]
+    ((name, table),) = tables
     first = before - model.base_model.longest_row()  # rows that no position uses
     longer = type(table)(rows, table.embedding_dim, padding_idx=table.padding_idx).to(table.weight)
     longer.weight[:first] = table.weight[:first]
@@ -194,7 +254,7 @@ def extend_positions(model: PreTrainedModel, rows: int, how: str = "copy") -> No
 
 
 def _stretched(table: torch.Tensor, rows: int, how: str) -> torch.Tensor:
-    """`(before, D)` -> `(rows, D)`.
+    """Stretch a table: `(before, D)` -> `(rows, D)`.
 
     >>> _stretched(torch.tensor([[0.0], [1.0]]), 4, "copy").flatten().tolist()
     [0.0, 1.0, 0.0, 1.0]
@@ -207,81 +267,8 @@ def _stretched(table: torch.Tensor, rows: int, how: str) -> torch.Tensor:
     return longer[0].t().to(table.dtype)
 
 
-def load_teacher(name: str) -> PreTrainedModel:
-    """The teacher with its masked-LM head, in float32.
-
-    Raises:
-        ValueError: as `load_weights`, and for a checkpoint without the head, or with an incomplete encoder.
-    """
-    config = read_config(name, "TEACHER")
-    if type(config) not in transformers.AutoModelForMaskedLM._model_mapping:
-        raise ValueError(
-            f"TEACHER {name!r} is of {config.model_type}, which has no head for masked tokens, and the student learns "
-            "from its scores: choose another teacher."
-        )
-    teacher, missing, _ = load_weights(name, transformers.AutoModelForMaskedLM, config, "TEACHER")
-    if lacking := encoder_weights(teacher) & set(missing):
-        raise ValueError(
-            f"TEACHER {name!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: give a complete "
-            "checkpoint."
-        )
-    if missing:
-        remedy = "give the checkpoint of the pre-training, with the head"
-        if folders := submodels(Path(name)):
-            remedy = f"give the {folders[0]}, {name}/{folders[0]}, and --tokenizer {name}"
-        raise ValueError(
-            f"TEACHER {name!r} has no masked-LM head ({missing[0]} is missing), and the student learns from its "
-            f"scores: {remedy}."
-        )
-    return teacher
-
-
-def student_recipe(recipe: Recipe, teacher_family: str, family: str) -> Recipe:
-    """Return the recipe for a student of `family`."""
-    if family != recipe.family and recipe.model:
-        raise ValueError(
-            f"--recipe {recipe.name}: its model: is of the family {recipe.family}, and the student of a "
-            f"{teacher_family} is a {family}: choose a recipe that sets no model, or --family {recipe.family}."
-        )
-    return dataclasses.replace(recipe, family=family)
-
-
-def default_layers(recipe: Recipe, depth: int) -> list[int]:
-    """As many of the teacher's `depth` layers as the recipe's model has, or half of them, evenly spread."""
-    number = recipe.model.get(recipe.config_class.own_name("num_hidden_layers"), max(depth // 2, 1))
-    if number > depth:
-        raise ValueError(f"model: {number} layers, and the teacher has {depth}: give fewer, or --fresh.")
-    return spread_layers(depth, number)
-
-
-def check_student(recipe: Recipe, objective: Distillation) -> None:
-    """Make the student without memory: refuses sizes that do not fit the teacher before there is text.
-
-    Raises:
-        ValueError: as `initialise` and `with_teacher`.
-    """
-    fields = objective.model_fields(recipe.config_class)
-    if objective.layers is not None:
-        number = recipe.config_class.own_name("num_hidden_layers")
-        if recipe.model.get(number, len(objective.layers)) != len(objective.layers):
-            raise ValueError(f"--layers: {len(objective.layers)} layers, and model: {number}={recipe.model[number]}.")
-    with torch.device("meta"):
-        objective.new_model(config_of_fields(recipe.config_class, {**fields, **recipe.model}))
-
-
-# Of `adapt` without --recipe.
-RECIPE = "adapt"
-RECIPE_ON_CPU = "adapt-minutes"
-# Text that is read again is worth nearly as much as new text up to 4 times, and little from 16 on
-# (Muennighoff et al. 2023); on the text of a task, 100 times, with new masks, still helped (Gururangan et al. 2020).
-EPOCHS = 10
-LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
-FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more
-DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
-
-
 def default_recipe(noted: dict[str, Any] | None, given: dict[str, Any]) -> str:
-    """The recipe that the run of the output folder has, if it is one of the two; else that for this machine."""
+    """Return the recipe that the run of the output folder has, if it is one of the two; else that for this machine."""
     begun = None if noted is None else noted["recipe"]["name"]
     here = RECIPE if torch.accelerator.is_available() and not given.get("use_cpu") else RECIPE_ON_CPU
     return begun if begun in (RECIPE, RECIPE_ON_CPU) else here
@@ -299,8 +286,8 @@ def fitted(
         phases, rate = phases_of(noted), noted["training"]["learning_rate"]
     else:
         (phase,) = recipe.phases
-        corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
-        tokens = sum(corpus.tokens(name) for name in corpus.paths if arguments.keep is None or name != GENERAL)
+        sources = Sources.from_words(arguments.corpus, arguments.language, arguments.source_options)
+        tokens = sum(source.tokens for name, source in sources.items() if name != GENERAL or arguments.keep is None)
         read = EPOCHS * tokens / (1 - arguments.replay)
         if read < LEAST_STEPS * phase.examples * phase.length:
             phase = dataclasses.replace(phase, examples=FEW_EXAMPLES)
@@ -355,7 +342,7 @@ def add_general_text(arguments: argparse.Namespace) -> None:
 
 
 def adapted_recipe(recipe: Recipe, objective: str, config: EncoderConfig, arguments: argparse.Namespace) -> Recipe:
-    """The recipe for the checkpoint's family and lengths, and an objective."""
+    """Return the recipe for the checkpoint's family and lengths, and an objective."""
     if recipe.model:
         raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
     get_objective(objective).model_class(type(config))
@@ -370,7 +357,7 @@ def adapted_recipe(recipe: Recipe, objective: str, config: EncoderConfig, argume
 
 
 def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | None) -> dict[str, int]:
-    """The field of a model with positions for `longest` tokens, if the checkpoint, with those for `rows`, has fewer.
+    """Return the field of a model with positions for `longest` tokens if the checkpoint, which has `rows`, has fewer.
 
     Raises:
         ValueError: if `how` they begin was given and there are enough, and for a model without a table of them.
@@ -415,3 +402,36 @@ def objective_of(config: EncoderConfig, source: str) -> str:
         raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
     same = (one for one in OBJECTIVES.values() if one.terms == own.terms and one.turns_column is None)
     return next((one.name for one in same if getattr(one, "title", None) in dict(recorded)), own.name)
+
+
+def student_recipe(recipe: Recipe, teacher_family: str, family: str) -> Recipe:
+    """Return the recipe for a student of `family`."""
+    if family != recipe.family and recipe.model:
+        raise ValueError(
+            f"--recipe {recipe.name}: its model: is of the family {recipe.family}, and the student of a "
+            f"{teacher_family} is a {family}: choose a recipe that sets no model, or --family {recipe.family}."
+        )
+    return dataclasses.replace(recipe, family=family)
+
+
+def default_layers(recipe: Recipe, depth: int) -> list[int]:
+    """Return as many of the teacher's `depth` layers as the recipe's model has, or half of them, evenly spread."""
+    number = recipe.model.get(recipe.config_class.own_name("num_hidden_layers"), max(depth // 2, 1))
+    if number > depth:
+        raise ValueError(f"model: {number} layers, and the teacher has {depth}: give fewer, or --fresh.")
+    return spread_layers(depth, number)
+
+
+def check_student(recipe: Recipe, objective: Distillation) -> None:
+    """Make the student without memory: refuses sizes that do not fit the teacher before there is text.
+
+    Raises:
+        ValueError: as `initialise` and `with_teacher`.
+    """
+    fields = objective.model_fields(recipe.config_class)
+    if objective.layers is not None:
+        name, number = recipe.config_class.own_name("num_hidden_layers"), len(objective.layers)
+        if recipe.model.get(name, number) != number:
+            raise ValueError(f"--layers: {number} layers, and model: {name}={recipe.model[name]}.")
+    with torch.device("meta"):
+        objective.new_model(config_of_fields(recipe.config_class, {**fields, **recipe.model}))

@@ -22,6 +22,12 @@ from hf_encoders.writing import check_folder
 RECIPES = PACKAGE / "runs"
 SCRATCH, CHECKPOINT, TEACHER = BEGINNINGS = ("scratch", "checkpoint", "teacher")  # values of `begins_from`
 VALIDATION_SHARE = 0.02
+# Of `train_run`, for commands without the options; `begins_from` is the checkpoint or teacher, and `source_options`
+# what messages call sources that other options name.
+RUN_DEFAULTS = {
+    **dict.fromkeys(("begins_from", "source_options", "recipe", "tokenizer", "device", "device_tflops")),
+    **dict.fromkeys(("evaluate_first", "plan", "measure"), False),
+}
 
 
 class _Loader(yaml.SafeLoader):
@@ -170,8 +176,7 @@ def text_objectives(in_transformers: bool = False) -> list[str]:
 def add_run_arguments(parser: argparse.ArgumentParser, begins_from: str) -> None:
     """Add the options of commands that train from a recipe, except recipe and tokenizer."""
     parser.epilog = recipes_for_help(recipe_names(begins_from))
-    # What messages call sources that other options than --corpus name; the checkpoint or teacher.
-    parser.set_defaults(source_options=None, begins_from=None)
+    parser.set_defaults(**RUN_DEFAULTS)
     add = parser.add_argument
     add(
         "--set",

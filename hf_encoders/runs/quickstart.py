@@ -1,4 +1,4 @@
-"""The steps of `hf-encoders quickstart` around pre-training: recipe, filled masks, fine-tuning, table."""
+"""What `hf-encoders quickstart` does around a run: its text and recipe, filled masks, fine-tuning, table."""
 
 import argparse
 import dataclasses
@@ -6,8 +6,6 @@ import json
 import math
 import platform
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +18,6 @@ from hf_encoders.corpus.documents import read_documents
 from hf_encoders.corpus.python_docs import LabelledDocument, read_python_documents
 from hf_encoders.corpus.segmentation import splitter_for
 from hf_encoders.corpus.text_files import text_files
-from hf_encoders.corpus.tokenized import tokenize_documents
 from hf_encoders.evaluation.fill_masks import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.data import DataSource
@@ -31,45 +28,149 @@ from hf_encoders.publishing.files import CARD_FILE, RUN_FILE, save_tokenizer
 from hf_encoders.publishing.record import command_of
 from hf_encoders.publishing.secrets import published_path
 from hf_encoders.runs.options import family_recipes
-from hf_encoders.runs.recipe import Phase, Recipe, load_recipe
-from hf_encoders.runs.sources import recipe_tokenizer
-from hf_encoders.tokenizer_loading import load_tokenizer
+from hf_encoders.runs.recipe import Recipe, load_recipe
 from hf_encoders.writing import read_json, replaced_folder, text_table
 
 
 # Fewer steps than the recipes have: until the model uses the neighbours of a token, and little longer.
 STEPS = 1500
-PHASES = (Phase(STEPS * 2 // 3, length=32, examples=88), Phase(STEPS // 3, length=64, examples=44))
 # Fine-tuning twice takes less than a minute on a CPU core, and both models learn.
 FINETUNING = {"num_train_epochs": 5.0, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 20}
 FINETUNED = "finetuned"  # folder of the fine-tuned model
 TASK = "text-classification"  # its pipeline
 MASKED_SENTENCES, SHOWN_SENTENCES = 100, 5
 FEWEST_PASSAGES, MOST_PASSAGES = 10, 250  # per label; the latter for training
+TEXT = "_text"  # folder in the output folder
+TRAINING, HELD_OUT, MADE_OF = "training.txt", "held_out.json", "made_of.json"  # files in it
+HELD_OUT_SHARE = 0.15  # of the documents, for filling masks and fine-tuning
+VALIDATION_SHARE = 0.05  # of the others, for the evaluation of the run
+CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates the text
+LABELS = 8  # sources with the most held-out passages, to fine-tune on
+FEWEST_WORDS = 8  # of a labelled passage: shorter ones say little about their source
+PASSAGES_PER_DOCUMENT = 20  # so that no long module decides what is measured
+TEST_SHARE = 0.3  # of the documents of each label
 
 
 def quickstart_recipe(arguments: argparse.Namespace) -> Recipe:
-    """Return the family's default recipe, changed by the options."""
-    recipe = dataclasses.replace(
-        load_recipe(family_recipes()[arguments.family]["name"]), name="quickstart", phases=PHASES
-    )
-    if arguments.max_steps is not None:
-        recipe = recipe.of_steps(arguments.max_steps)
-    tokenizer = dataclasses.replace(recipe.tokenizer, lowercase=not arguments.cased)
+    """Return the family's default recipe with few steps, changed by the options."""
+    longest = arguments.max_length or 64
+    phases = [
+        {"steps": STEPS * 2 // 3, "length": min(32, longest), "examples": 88},
+        {"steps": STEPS // 3, "length": longest, "examples": 44},
+    ]
+    changes = {"phases": phases, "objective": arguments.objective, "tokenizer.lowercase": not arguments.cased}
     if arguments.vocab_size is not None:
-        tokenizer = dataclasses.replace(tokenizer, vocab_size=arguments.vocab_size)
-    phases = recipe.phases
-    if arguments.max_length is not None:
-        # Phases of shorter examples stay as they are.
-        most, longest = arguments.max_length, recipe.longest
-        lengths = [most if phase.length == longest else min(most, phase.length) for phase in phases]
-        phases = tuple(dataclasses.replace(p, length=n) for p, n in zip(phases, lengths, strict=True))
-    return dataclasses.replace(recipe, objective=arguments.objective, tokenizer=tokenizer, phases=phases)
+        changes["tokenizer.vocab_size"] = arguments.vocab_size
+    name = family_recipes()[arguments.family]["name"]
+    recipe = load_recipe(name, [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+    recipe = dataclasses.replace(recipe, name="quickstart")
+    if arguments.max_steps is not None:
+        recipe.of_steps(arguments.max_steps)  # refuses too few before text is read
+    return recipe
+
+
+def write_text(arguments: argparse.Namespace, output: Path) -> list[LabelledDocument]:
+    """Read and split text, write it atomically into the output folder, and return the held-out documents.
+
+    What an earlier start left there is read. Text of other arguments is rebuilt, unless a run has used it.
+
+    Raises:
+        ValueError: if a run has used other text, or there is too little.
+    """
+    folder, files = output / TEXT, input_files(arguments.input)
+    text: Any = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    made_of = {"text": text or f"documentation of Python {platform.python_version()}"}
+    made_of |= {"language": arguments.language, "seed": arguments.seed}
+    remedy = f"remove {folder} to have it made again."
+    before = read_json(folder / MADE_OF, remedy) if folder.is_dir() else {}
+    changed = [name for name, value in made_of.items() if before.get(name) != value]
+    if changed and (output / RUN_FILE).is_file() and not arguments.overwrite:
+        raise ValueError(
+            f"--output {output} holds a quickstart with another {changed[0]}: give the same arguments to resume "
+            "it, another folder, or --overwrite to start from scratch."
+        )
+    if changed:
+        training, held_out = hold_out(load_documents(files, arguments.language), HELD_OUT_SHARE, arguments.seed)
+        with replaced_folder(folder) as unfinished:
+            documents = ("\n".join(map(" ".join, document.passages)) for document in training)
+            (unfinished / TRAINING).write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+            kept = {"documents": [dataclasses.asdict(document) for document in held_out]}
+            (unfinished / HELD_OUT).write_text(json.dumps(kept), encoding="utf-8")
+            (unfinished / MADE_OF).write_text(json.dumps(made_of, indent=1), encoding="utf-8")
+    kept = read_json(folder / HELD_OUT, remedy)
+    try:
+        return [LabelledDocument(**document) for document in kept["documents"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / HELD_OUT} is damaged ({error!r}): {remedy}") from error
+
+
+def input_files(paths: list[str] | None) -> list[Path]:
+    """Return the files of `--input`, each once."""
+    return sorted({file.resolve() for path in paths or () for file in text_files(Path(path))})
+
+
+def load_documents(files: list[Path], language: str) -> list[LabelledDocument]:
+    """Return the documents of files, labelled by file; without files, this Python's documentation, by library."""
+    splitter = splitter_for(language)
+    if not files:
+        return read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
+    documents: dict[tuple[str, ...], LabelledDocument] = {}
+    repeated = 0
+    for file in files:
+        for sentences in read_documents([file], sentence_splitter=splitter):
+            # The same document in both parts would make held-out metrics too good.
+            if tuple(sentences) in documents:
+                repeated += 1
+                continue
+            passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
+            documents[tuple(sentences)] = LabelledDocument(file.name, passages)
+    if repeated:
+        print(f"  {repeated:,} duplicate documents left out")
+    if len(documents) < 10:
+        raise ValueError(
+            f"--input has {len(documents)} document(s), too few: separate them by blank lines, or give more files."
+        )
+    return list(documents.values())
+
+
+def hold_out(
+    documents: list[LabelledDocument], share: float, seed: int
+) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
+    """Return training documents and held-out ones, `share` of them, which have several sentences."""
+    candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
+    if len(candidates) < 4:
+        raise ValueError("hardly any document has several sentences: separate only documents by blank lines.")
+    order = np.random.default_rng(seed).permutation(candidates)
+    held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())
+    return (
+        [document for i, document in enumerate(documents) if i not in held_out],
+        [document for i, document in enumerate(documents) if i in held_out],
+    )
+
+
+def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict:
+    """Return passages, of `FEWEST_WORDS` or more, of the most frequent sources, each once, as `text` and `label`.
+
+    `train` and `test` share no document; of each source, the same share of the documents is in `test`.
+    """
+    counts = Counter(document.label for document in held_out for _ in document.passages[:PASSAGES_PER_DOCUMENT])
+    random, parts = np.random.default_rng(seed), {"train": [], "test": []}
+    for label, _ in counts.most_common(LABELS):
+        documents = [document for document in held_out if document.label == label]
+        order, tested = random.permutation(len(documents)), round(TEST_SHARE * len(documents))
+        for split, places in (("train", order[tested:]), ("test", order[:tested])):
+            parts[split] += [documents[place] for place in places]
+    data = datasets.DatasetDict()
+    for split, part in parts.items():
+        rows = {" ".join(passage): one.label for one in part for passage in one.passages[:PASSAGES_PER_DOCUMENT]}
+        rows = {text: label for text, label in rows.items() if len(text.split()) >= FEWEST_WORDS}
+        data[split] = datasets.Dataset.from_dict({"text": list(rows), "label": list(rows.values())})
+    return data
 
 
 def step(number: int, what: str) -> None:
     """Print the heading of a step."""
-    print(f"\n[{number}/7] {what}", flush=True)
+    print(f"\n[{number}/5] {what}", flush=True)
 
 
 def show_filled_masks(
@@ -105,7 +206,7 @@ def show_filled_masks(
 
 
 def finetuning_data(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict | None:
-    """Passages to train and test on, labelled by source; None without two sources of enough passages."""
+    """Return passages to train and test on, labelled by source; None without two sources of enough passages."""
     if len(held_out) < 4:
         return None
     data = labelled_passages(held_out, seed)
@@ -129,9 +230,9 @@ def finetuned_accuracies(
     arguments: argparse.Namespace,
     name: str,
 ) -> dict[str, float]:
-    """Accuracy of predicting a passage's source, without and with pre-training, and of the most frequent source.
+    """Return the accuracy of predicting a passage's source, without and with pre-training, and by the most frequent.
 
-    The model with pre-training is saved beside `directory`, with tokenizer, record and card; `name` is the text's.
+    The model with pre-training is saved next to `directory`, with tokenizer, record and card; `name` is the text's.
     """
     task = sequence_classification.prepare(data, tokenizer, max_length=max_length)
     accuracies = {"majority": task.baseline.metrics("test")["accuracy"]}
@@ -156,7 +257,7 @@ def finetuned_accuracies(
 def print_table(
     before: dict[str, float], after: dict[str, float], unigram: float, accuracies: dict[str, float] | None
 ) -> None:
-    """Print the metrics before and after pre-training beside their baselines."""
+    """Print the metrics before and after pre-training next to their baselines."""
     rows = [["", "before", "after pre-training", "to compare with"]]
     for what, name, form, baseline in (
         ("MLM loss, held-out (nats per token)", "eval_mlm_loss", ".2f", f"unigram {unigram:.2f}"),
@@ -171,150 +272,3 @@ def print_table(
         rows.append(["fine-tuned accuracy, unseen documents", shown["without"], shown["pretrained"]])
         rows[-1].append(f"majority {shown['majority']}")
     print(f"\n{text_table(rows, '<>><')}")
-
-
-TEXT = "_text"  # folder in the output folder
-MADE_OF, HELD_OUT = "made_of.json", "held_out.json"  # files in it
-HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
-CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates the text
-LABELS = 8  # sources with the most held-out passages, to fine-tune on
-FEWEST_WORDS = 8  # of a labelled passage: shorter ones say little about their source
-PASSAGES_PER_DOCUMENT = 20  # so that no long module decides what is measured
-TEST_SHARE = 0.3  # of the documents of each label
-
-
-@dataclass
-class PreparedText:
-    """Text to train on: tokenized training and held-out documents, and the latter as text."""
-
-    tokenizer: PreTrainedTokenizerBase  # trained on the training documents
-    corpus: datasets.Dataset
-    held_out_corpus: datasets.Dataset
-    held_out: list[LabelledDocument]
-
-
-def prepared_text(
-    arguments: argparse.Namespace, recipe: Recipe, output: Path, on_read: Callable[[str], None]
-) -> PreparedText:
-    """Read, split and tokenize text, atomically, into the output folder, or load what an earlier start left there.
-
-    Text of other arguments is rebuilt, unless a run has used it; then it is refused.
-    `on_read` is called when the text has been read, with how the tokenizer is made.
-    """
-    folder = output / TEXT
-    made_of = description(arguments, recipe)
-    remedy = f"remove {folder} to have it made again."
-    before = read_json(folder / MADE_OF, remedy) if folder.is_dir() else {}
-    others = [name for name, value in made_of.items() if before.get(name) != value]
-    if others and (output / RUN_FILE).is_file():
-        raise ValueError(
-            f"--output {output} holds a quickstart with another {others[0]}: give the same arguments to resume "
-            "it, another folder, or --overwrite to start from scratch."
-        )
-    if not others:
-        print(f"  prepared before, in {folder}")
-        on_read("as before")
-    else:
-        documents = load_documents(arguments)
-        training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
-        on_read("trained on it")
-        tokenizer = recipe_tokenizer(recipe, (sentence for document in training for sentence in document.sentences))
-        with replaced_folder(folder) as unfinished:
-            save_tokenizer(tokenizer, unfinished / "tokenizer")
-            for name, part in (("corpus", training), ("held_out", held_out)):
-                # A sentence longer than an example is truncated.
-                sentences = (document.sentences for document in part)
-                tokenized = tokenize_documents(sentences, tokenizer, max_sentence_tokens=recipe.longest)
-                tokenized.save_to_disk(unfinished / name)
-            kept = {"documents": [asdict(document) for document in held_out]}
-            (unfinished / HELD_OUT).write_text(json.dumps(kept), encoding="utf-8")
-            (unfinished / MADE_OF).write_text(json.dumps(made_of, indent=1), encoding="utf-8")
-    kept = read_json(folder / HELD_OUT, remedy)
-    try:
-        held_out = [LabelledDocument(**document) for document in kept["documents"]]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder / HELD_OUT} is damaged ({error!r}): {remedy}") from error
-    return PreparedText(
-        load_tokenizer(str(folder / "tokenizer")),
-        *(datasets.load_from_disk(str(folder / name)) for name in ("corpus", "held_out")),
-        held_out,
-    )
-
-
-def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
-    """Everything that determines the prepared text, as read back from JSON."""
-    text: Any = f"documentation of Python {platform.python_version()}"
-    if arguments.input:
-        text = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in input_files(arguments.input)]
-    return {
-        "text": text,
-        "language": arguments.language,
-        "family": recipe.family,
-        "tokenizer": dataclasses.asdict(recipe.tokenizer),
-        "max_length": recipe.longest,
-        "seed": arguments.seed,
-    }
-
-
-def input_files(paths: list[str]) -> list[Path]:
-    """The files of `--input`, each once."""
-    return sorted({file.resolve() for path in paths for file in text_files(Path(path))})
-
-
-def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
-    """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
-    splitter = splitter_for(arguments.language)
-    if not arguments.input:
-        return read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
-    documents: dict[tuple[str, ...], LabelledDocument] = {}
-    repeated = 0
-    for file in input_files(arguments.input):
-        for sentences in read_documents([file], sentence_splitter=splitter):
-            # The same document in both parts would make held-out metrics too good.
-            if tuple(sentences) in documents:
-                repeated += 1
-                continue
-            passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
-            documents[tuple(sentences)] = LabelledDocument(file.name, passages)
-    if repeated:
-        print(f"  {repeated:,} duplicate documents left out")
-    if len(documents) < 10:
-        raise ValueError(
-            f"--input has {len(documents)} document(s), too few: separate them by blank lines, or give more files."
-        )
-    return list(documents.values())
-
-
-def hold_out(
-    documents: list[LabelledDocument], share: float, seed: int
-) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
-    """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs)."""
-    candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
-    if len(candidates) < 4:
-        raise ValueError("hardly any document has several sentences: separate only documents by blank lines.")
-    order = np.random.default_rng(seed).permutation(candidates)
-    held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())
-    return (
-        [document for i, document in enumerate(documents) if i not in held_out],
-        [document for i, document in enumerate(documents) if i in held_out],
-    )
-
-
-def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict:
-    """Passages, of `FEWEST_WORDS` or more, of the most frequent sources, each once, as `text` and `label`.
-
-    `train` and `test` share no document; of each source, the same share of the documents is in `test`.
-    """
-    counts = Counter(one.label for one in held_out for _ in one.passages[:PASSAGES_PER_DOCUMENT])
-    random, parts = np.random.default_rng(seed), {"train": [], "test": []}
-    for label, _ in counts.most_common(LABELS):
-        documents = [one for one in held_out if one.label == label]
-        order, tested = random.permutation(len(documents)), round(TEST_SHARE * len(documents))
-        for split, places in (("train", order[tested:]), ("test", order[:tested])):
-            parts[split] += [documents[place] for place in places]
-    data = datasets.DatasetDict()
-    for split, part in parts.items():
-        rows = {" ".join(passage): one.label for one in part for passage in one.passages[:PASSAGES_PER_DOCUMENT]}
-        rows = {text: label for text, label in rows.items() if len(text.split()) >= FEWEST_WORDS}
-        data[split] = datasets.Dataset.from_dict({"text": list(rows), "label": list(rows.values())})
-    return data

@@ -7,29 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
 from hf_encoders.corpus.named_sources import UNNAMED
-from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.mixture import source_seed
 from hf_encoders.objectives.objective import Objective, first_position
 from hf_encoders.runs.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.runs.recipe import Recipe
-from hf_encoders.runs.sources import (
-    Documents,
-    check_languages,
-    corpora_of,
-    examples_of,
-    masking_options,
-    mixed,
-    named_sources,
-    unigrams,
-)
+from hf_encoders.runs.sources import Source, Sources, masking_options, unigrams
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health import HealthCallback
@@ -44,6 +35,8 @@ SAVE_TOKENS = 10**9
 FEWEST_SAVE_STEPS = 50  # default number of steps between two checkpoints and evaluations, at least
 EVAL_EXAMPLES = 2000  # most examples of an evaluation, spread evenly over the held-out documents
 FEWEST_EVAL_EXAMPLES = 200  # of each of many sources, if it has so many
+
+Documents = datasets.Dataset | Mapping[str, Source]  # the documents of one source without a name, or sources
 
 
 @dataclass(frozen=True)
@@ -145,65 +138,57 @@ class Run:
         return Path(self.arguments.output_dir)
 
     def examples(self, documents: Documents) -> RunExamples:
-        """The micro-batches of the run; phases of one length, and with the same sampling of sources, share a dataset.
-
-        Args:
-            documents (`Documents`): The text, or its sources by name.
-        """
-        recipe, seed = self.recipe, self.arguments.seed
-        lengths = {phase.length for phase in recipe.phases}
-        sources = named_sources(documents)
+        """Return the micro-batches of the run; phases of one length, with the same sampling, share a dataset."""
+        recipe, seed, sources = self.recipe, self.arguments.seed, Sources.of(documents)
         by_length = {
             length: {
-                name: examples_of(name, source, self.objective, length, recipe.examples, seed=seed)
+                name: source.examples(self.objective, length, recipe.examples, seed=seed)
                 for name, source in sources.items()
             }
-            for length in lengths
+            for length in {phase.length for phase in recipe.phases}
         }
-        found, phases = {}, []
+        made, phases = {}, []
         for phase, sampling in zip(recipe.phases, recipe.samplings, strict=True):
             kind = phase.length, str(sampling)
-            if kind not in found:
+            if kind not in made:
                 # Another mixture counts passes from 0 again, so its examples need random numbers of their own.
-                own_seed = source_seed(seed, f"phase {len(found)}") if found else seed
-                found[kind] = mixed(by_length[phase.length], sources, sampling or Sampling(), own_seed)
-            phases.append(PhaseExamples(phase, found[kind]))
+                own_seed = source_seed(seed, f"phase {len(made)}") if made else seed
+                made[kind] = sources.mixed(by_length[phase.length], sampling, own_seed)
+            phases.append(PhaseExamples(phase, made[kind]))
         return RunExamples(phases, self.micro_batching.micro_batches, recipe.mask_rate)
 
     def held_out_examples(self, documents: Documents) -> Dataset | dict[str, Dataset]:
-        """Examples of the longest phase's length to evaluate on: always the same, without the papers' artefacts.
+        """Return examples of the longest phase's length to evaluate on: always the same, without artefacts.
 
         Of sources with names, a dataset for each, which share the number of examples.
         """
-        sources, seed, longest = named_sources(documents), self.arguments.seed, self.recipe.longest
+        sources, seed = Sources.of(documents), self.arguments.seed
         most = max(EVAL_EXAMPLES // len(sources), FEWEST_EVAL_EXAMPLES)
-        found = {}
+        options, evaluated = self.objective.held_out_options(self.recipe.examples), {}
         for name, source in sources.items():
-            # A mixture says by itself that it is not drawn again.
-            own = self.objective.held_out_options(self.recipe.examples)
             try:
-                one = examples_of(name, source, self.objective, longest, own, seed=seed, redraw=bool(name))
+                # A mixture says by itself that it is not drawn again.
+                examples = source.examples(self.objective, self.recipe.longest, options, seed=seed, redraw=bool(name))
             except ValueError as error:
-                documents = f"{len(source.documents):,} held-out document{'s' * (len(source.documents) != 1)}"
-                raise ValueError(f"{documents}: {error} Or hold out more, with --validation-share.") from error
-            examples = mixed({name: one}, {name: source}, Sampling(), seed, redraw=False)
+                number = f"{len(source.documents):,} held-out document{'s' * (len(source.documents) != 1)}"
+                raise ValueError(f"{number}: {error} Or hold out more, with --validation-share.") from error
+            examples = sources.mixed({name: examples}, None, seed, redraw=False)
             spread = np.linspace(0, len(examples) - 1, min(len(examples), most)).astype(int)
-            found[name] = Subset(examples, spread.tolist())
-        return found.get(UNNAMED, found)
+            evaluated[name] = Subset(examples, spread.tolist())
+        return evaluated.get(UNNAMED, evaluated)
 
     def model_config(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> EncoderConfig:
-        """The configuration of a new model, for a tokenizer and the languages of the text.
+        """Return the configuration of a new model, for a tokenizer and the languages of the text.
 
         Raises:
             ValueError: as `Recipe.model_config`; for parallel text in a model that cannot restart positions; and for
                 text in a language that the model has no embedding of.
         """
-        sources = named_sources(documents).values()
-        languages = (name for source in sources for name in source.languages)
-        given = self.objective.model_fields(self.recipe.config_class)
-        config = self.recipe.model_config(tokenizer, languages, given)
-        check_languages(config, named_sources(documents))
-        if not config.has_position_table and any(source.is_parallel for source in sources):
+        sources = Sources.of(documents)
+        languages = [name for source in sources.values() for name in source.languages]
+        config = self.recipe.model_config(tokenizer, languages, self.objective.model_fields(self.recipe.config_class))
+        sources.check_languages(config)
+        if not config.has_position_table and any(source.is_parallel for source in sources.values()):
             raise ValueError(
                 f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
                 "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
@@ -211,10 +196,9 @@ class Run:
         return config
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> Any:
-        """The data collator. With a schedule of mask rates, evaluation is at the last one."""
-        sources = named_sources(documents)
-        config = self.model_config(tokenizer, documents)
-        options = masking_options(self.recipe, tokenizer, corpora_of(sources))
+        """Return the data collator. With a schedule of mask rates, evaluation is at the last one."""
+        sources, config = Sources.of(documents), self.model_config(tokenizer, documents)
+        options = masking_options(self.recipe, tokenizer, sources)
         if any(source.is_parallel for source in sources.values()):
             options["first_position"] = first_position(self.recipe.config_class, tokenizer)
         if config.languages is not None:
@@ -229,7 +213,7 @@ class Run:
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel | None = None,
     ) -> PreTrainingTrainer:
-        """The trainer of the run, for `model` or, by default, one with fresh weights."""
+        """Return the trainer of the run, for `model` or, by default, one with fresh weights."""
         if model is None:
             model = self.objective.new_model(self.model_config(tokenizer, documents))
         examples, evaluated = self.examples(documents), self.held_out_examples(held_out)
@@ -242,7 +226,9 @@ class Run:
             processing_class=tokenizer,
             loss_weights=self.objective.loss_weights,
             health=HealthCallback(
-                *unigrams(examples, evaluated, documents, held_out, padded_vocab_size(tokenizer, 1)),
+                *unigrams(
+                    examples, evaluated, Sources.of(documents), Sources.of(held_out), padded_vocab_size(tokenizer, 1)
+                ),
                 is_trained=self.objective.begins_trained,
             ),
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),

@@ -1,9 +1,9 @@
-"""The documents of a run by source: examples, held-out documents, unigram baselines."""
+"""The text of a run: from the words of `--corpus` to prepared sources, their tokenizer, and what masking needs."""
 
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,414 +46,378 @@ from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 
-# A corpus of a run, and the folders that it is from; without folders, that of the documents' file.
-Corpus = tuple[datasets.Dataset, Sequence[Path]]
 DECODED_SENTENCES = 20_000  # most of a source whose bytes are counted
+# `--push-to-hub` uploads the output folder except names with a leading underscore, and the text must stay private.
+CORPUS = "_corpus"
+BYTES_PER_TOKEN = 4  # of UTF-8, about, in English and Chinese text
+TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer trained here: its options and text
+FILES = "files"  # in it: size and modification time of the files of the text
+UNSPACED_LANGUAGES = ("zh", "ja", "th", "lo", "km", "my")  # whose scripts `WordStarts` takes token by token
 
 
 @dataclass(frozen=True)
 class Source:
-    """Prepared documents of one source of a run.
+    """Text of one source of a run: its paths, and once it is opened, its tokenised documents.
 
     Args:
-        documents (`datasets.Dataset`): Tokenised documents.
+        documents (`datasets.Dataset`, *optional*): Tokenised documents; None before `Sources.open`.
         languages (`tuple[str, ...]`): Language of the text; of parallel text both, that of the first sentence first.
-        folders (`tuple[Path, ...]`): The folders of the prepared corpora that the documents are from.
+        folders (`tuple[Path, ...]`): Of the prepared corpora that the documents are from; none for text.
+        paths (`tuple[str, ...]`): As they were given.
         option (`str`, *optional*, defaults to `"--corpus"`): What messages call the source.
+        is_guessed (`bool`): Whether nothing says the language, which is taken for English.
     """
 
-    documents: datasets.Dataset
-    languages: tuple[str, ...]
+    documents: datasets.Dataset | None
+    languages: tuple[str, ...] = ("en",)
     folders: tuple[Path, ...] = ()
+    paths: tuple[str, ...] = ()
     option: str = "--corpus"
+    is_guessed: bool = False
 
     @property
     def is_parallel(self) -> bool:
         """Whether documents are pairs of a sentence and its translation."""
         return len(self.languages) > 1
 
+    @property
+    def files(self) -> list[Path]:
+        """The files of text."""
+        return [file for path in self.paths for file in text_files(Path(path))]
+
+    @property
+    def tokens(self) -> float:
+        """Number of tokens: of prepared corpora, or estimated from the bytes of text."""
+        if self.folders:
+            return sum(CorpusReport.load(folder).statistics.tokens for folder in self.folders)
+        return sum(file.stat().st_size for file in self.files) / BYTES_PER_TOKEN
+
     def examples(
         self, objective: Objective, max_length: int, options: Mapping[str, Any], **draws: Any
     ) -> EpochDataset:
-        """The examples of an objective; `options` of a recipe are those of running text."""
-        if self.is_parallel:
-            return objective.make_parallel_examples(self.documents, max_length, self.languages, **draws)
-        return objective.make_examples(self.documents, max_length, **options, **draws)
+        """Return the examples of an objective; `options` of a recipe are those of running text."""
+        try:
+            if self.is_parallel:
+                return objective.make_parallel_examples(self.documents, max_length, self.languages, **draws)
+            return objective.make_examples(self.documents, max_length, **options, **draws)
+        except ValueError as error:
+            if self.option == "--corpus":
+                raise
+            raise ValueError(f"{self.option}: {error}") from error
 
     def divided(self, objective: Objective, validation_share: float, seed: int) -> "tuple[Source, Source]":
-        """Documents to train on, and to evaluate on.
+        """Return documents to train on, and to evaluate on.
 
         Raises:
             ValueError: if there are too few.
         """
-        least = objective.least_documents
-        if len(self.documents) < 2 * least:
+        least, number = objective.least_documents, len(self.documents)
+        if number < 2 * least:
             raise ValueError(
-                f"{self.option} holds {len(self.documents)} document(s), and {objective.name} "
-                f"needs {2 * least}: {least} to train on and {least} to evaluate on. Separate documents by blank "
-                "lines."
+                f"{self.option} holds {number} document(s), and {objective.name} needs {2 * least}: {least} to train "
+                f"on and {least} to evaluate on. Separate documents by blank lines."
             )
-        share = max(validation_share, least / len(self.documents))
+        share = max(validation_share, least / number)
         parts = split_train_validation(self.documents, validation_share=share, seed=seed)
-        return tuple(replace(self, documents=part) for part in parts)
+        # Written contiguously once: every dataset and count made of a selection would write it again.
+        return tuple(replace(self, documents=FlatCorpus.of(part).dataset) for part in parts)
+
+    def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> list[SimilarWords]:
+        """Return the tables of similar words next to the corpora.
+
+        Raises:
+            ValueError: if there is none, or it was made with another tokenizer.
+        """
+        folders = self.folders or {Path(file["filename"]).parent for file in self.documents.cache_files}
+        if not folders:
+            raise ValueError("documents: a corpus in memory has no table of similar words: use load_from_disk.")
+        return [SimilarWords.load(folder, tokenizer) for folder in sorted(folders)]
 
 
-Sources = dict[str, Source]  # by name, or one under `UNNAMED`
-Documents = datasets.Dataset | Sources  # a dataset is the documents of one source without a name
+class Sources(dict[str, Source]):
+    """The text of a run: its sources by name, or one without a name under `UNNAMED`."""
 
+    @classmethod
+    def from_words(
+        cls, corpus: Sequence[str], language: Sequence[str] = (), options: Mapping[str, str] | None = None
+    ) -> "Sources":
+        """Return what `--corpus` and `--language` say; `options` are of sources that other options name.
 
-def named_sources(documents: Documents) -> Sources:
-    """Documents as sources."""
-    return documents if isinstance(documents, dict) else {UNNAMED: Source(documents, ("en",))}
-
-
-def check_languages(config: EncoderConfig, sources: Sources) -> None:
-    """Raise ValueError if a model with language embeddings lacks the language of a source."""
-    if config.languages is None:
-        return
-    known = ", ".join(config.languages) or "unnamed languages"
-    if UNNAMED in sources:
-        raise ValueError(
-            f"model: it has embeddings of {known}, and --corpus names no source, whose language the model needs: "
-            "give NAME=PATH."
-        )
-    for source in sources.values():
-        if unknown := set(source.languages) - config.languages.keys():
-            raise ValueError(
-                f"model: it has embeddings of {known}, and none of {min(unknown)!r}, the language of {source.option}: "
-                "give one that it has, with --language; or, in a recipe, add it or leave out the fields of languages."
+        Raises:
+            ValueError: for names and languages as `named_paths` and `languages_of`; and for a path that does not
+                exist, does not end like text, or is text next to a prepared corpus of the same source.
+        """
+        paths = named_paths(corpus, "--corpus")
+        sources = cls()
+        for name, code in languages_of(language, paths, None).items():
+            splitter_for(code or "en")  # refuses an invalid language code
+            option = (options or {}).get(name, f"--corpus {name}=..." if name else "--corpus")
+            folders = prepared_corpora(option, paths[name])
+            pairs = {parallel_languages(folder) for folder in folders}
+            if len(pairs) > 1:
+                kinds = ", ".join("-".join(pair) if pair else "running text" for pair in sorted(pairs, key=str))
+                raise ValueError(
+                    f"{option}: the parts of {folders[0].parent} are of different kinds ({kinds}): name each."
+                )
+            pair = pairs.pop() if pairs else None
+            is_guessed = code is None and pair is None
+            sources[name] = Source(
+                None, pair or (code or "en",), tuple(folders), tuple(paths[name]), option, is_guessed
             )
+        return sources
 
+    @classmethod
+    def of(cls, documents: "datasets.Dataset | Mapping[str, Source]") -> "Sources":
+        """Return documents, of one source without a name or of several, as sources."""
+        return cls(documents if isinstance(documents, Mapping) else {UNNAMED: Source(documents)})
 
-def corpora_of(sources: Sources) -> list[Corpus]:
-    """The documents of all sources, and where they are from."""
-    return [(source.documents, source.folders) for source in sources.values()]
+    @property
+    def are_named(self) -> bool:
+        """Whether the sources have names."""
+        return UNNAMED not in self
 
+    @property
+    def are_prepared(self) -> bool:
+        """Whether all of the text is prepared."""
+        return all(source.folders for source in self.values())
 
-def divided(sources: Sources, objective: Objective, validation_share: float, seed: int) -> tuple[Sources, Sources]:
-    """Documents of each source to train on, and to evaluate on.
+    @property
+    def shown(self) -> str:
+        """The names of files and folders, without those of the folders that they are in."""
+        return in_words({name: ", ".join(map(base_name, source.paths)) for name, source in self.items()})
 
-    Raises:
-        ValueError: for a source of too few documents.
-    """
-    training, held_out = {}, {}
-    for name, source in sources.items():
-        training[name], held_out[name] = source.divided(objective, validation_share, seed)
-    return training, held_out
+    def check_recipe(self, recipe: Recipe, initial: Mapping[str, Any] | None = None) -> None:
+        """Refuse text that does not fit a recipe: its names, languages, and units that it does not mark.
 
+        `initial` are fields of the model that a checkpoint decides.
 
-def examples_of(
-    name: str, source: Source, objective: Objective, max_length: int, options: Mapping[str, Any], **draws: Any
-) -> EpochDataset:
-    """`Source.examples`, with the source's name in errors."""
-    try:
-        return source.examples(objective, max_length, options, **draws)
-    except ValueError as error:
-        if name == UNNAMED:
-            raise
-        raise ValueError(f"{source.option}: {error}") from error
+        Raises:
+            ValueError: naming the option of the source, or the key of the recipe.
+        """
+        for term in get_objective(recipe.objective).terms:
+            taken = {term.name: term.items, **{f"{name}_{term.name}": f"{term.items} of {name}" for name in self}}
+            for name in taken.keys() & self.keys():
+                raise ValueError(f"{self[name].option}: eval_{name}_loss is that of {taken[name]}: rename it.")
+        guessed = [name for name, source in self.items() if source.is_guessed]
+        if len(self) > 1 and guessed and reads_languages(recipe.config_class, initial):
+            raise ValueError(
+                f"--language is missing for {self[guessed[0]].option}, and {recipe.family} has embeddings of "
+                f"languages: give --language {guessed[0]}=CODE."
+            )
+        if recipe.needs_named_sources and not self.are_named:
+            key = "sources" if any(recipe.samplings) else "tokenizer: sampling_alpha"
+            raise ValueError(
+                f"--corpus names no source, and {key}: of the recipe says how often each is drawn: give NAME=PATH, "
+                "also for one alone."
+            )
+        for sampling in filter(None, recipe.samplings):
+            sampling.check_names(self)
+        if not self.are_prepared:
+            check_text(recipe)
 
+    def check_languages(self, config: EncoderConfig) -> None:
+        """Raise ValueError if a model with language embeddings lacks the language of a source."""
+        if config.languages is None:
+            return
+        known = ", ".join(config.languages) or "unnamed languages"
+        if not self.are_named:
+            raise ValueError(
+                f"model: it has embeddings of {known}, and --corpus names no source, whose language the model needs: "
+                "give NAME=PATH."
+            )
+        for source in self.values():
+            if unknown := set(source.languages) - config.languages.keys():
+                raise ValueError(
+                    f"model: it has embeddings of {known}, and none of {min(unknown)!r}, the language of "
+                    f"{source.option}: give one that it has, with --language; or, in a recipe, add it or leave out "
+                    "the fields of languages."
+                )
 
-def mixed(
-    examples: Mapping[str, EpochDataset],
-    sources: Mapping[str, Source],
-    sampling: Sampling,
-    seed: int,
-    redraw: bool = True,
-) -> EpochDataset:
-    """The datasets of sources with names as one, whose examples know their language; the only one without a name."""
-    if UNNAMED in examples:
-        return examples[UNNAMED]
-    languages = {name: sources[name].languages[0] for name in examples}
-    return MixedExamples(examples, sampling.weights, sampling.alpha, languages, seed=seed, redraw=redraw)
+    def divided(self, objective: Objective, validation_share: float, seed: int) -> "tuple[Sources, Sources]":
+        """Return documents of each source to train on, and to evaluate on, as `Source.divided`."""
+        parts = {name: source.divided(objective, validation_share, seed) for name, source in self.items()}
+        return tuple(Sources({name: part[i] for name, part in parts.items()}) for i in (0, 1))
+
+    def mixed(
+        self, examples: Mapping[str, EpochDataset], sampling: Sampling | None, seed: int, redraw: bool = True
+    ) -> EpochDataset:
+        """Return datasets of sources with names as one, whose examples know their language; the only one without."""
+        if UNNAMED in examples:
+            return examples[UNNAMED]
+        sampling = sampling or Sampling()
+        languages = {name: self[name].languages[0] for name in examples}
+        return MixedExamples(examples, sampling.weights, sampling.alpha, languages, seed=seed, redraw=redraw)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what identifies the text of a run, for `run.json`."""
+        if not self.are_named:
+            return {"corpus": self[UNNAMED].documents._fingerprint}
+        return {
+            "corpus": {name: source.documents._fingerprint for name, source in self.items()},
+            "languages": {name: list(source.languages) for name, source in self.items()},
+        }
+
+    def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> SimilarWords:
+        """Return the tables of similar words of all corpora as one; a word's similar ones are those of the first."""
+        return join_similar_words([table for source in self.values() for table in source.similar_words(tokenizer)])
+
+    def bytes_per_token(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
+        """Return the mean UTF-8 bytes of a token by source, of evenly spread sentences as the tokenizer decodes them.
+
+        Sentences are the same with another tokenizer, so losses per byte can be compared where losses per token
+        cannot.
+        """
+        sizes = {}
+        for name, source in self.items():
+            store = FlatCorpus.of(source.documents)
+            number = min(store.num_sentences, DECODED_SENTENCES)
+            spread = np.linspace(0, store.num_sentences - 1, number).astype(int)
+            bounds = zip(store.sentence_offsets[spread], store.sentence_offsets[spread + 1], strict=True)
+            sentences = [store.tokens[begin:end].tolist() for begin, end in bounds]
+            num_bytes = sum(len(text.encode()) for text in tokenizer.batch_decode(sentences))
+            sizes[name] = num_bytes / sum(map(len, sentences))
+        return sizes
+
+    def open(
+        self, recipe: Recipe, tokenizer_name: str | None, output: Path
+    ) -> "tuple[PreTrainedTokenizerBase, Sources]":
+        """Return the tokenizer and the sources with their documents; of text, both are made in the output folder.
+
+        Each source with a name is prepared in a folder of its name below that of the corpus.
+
+        Args:
+            recipe (`Recipe`): Options of the tokenizer that is trained on text if `tokenizer_name` is None.
+            tokenizer_name, output: As the options of `hf-encoders pretrain`.
+
+        Raises:
+            ValueError: if a prepared corpus has no or another tokenizer, or its columns are not those of the others.
+        """
+        prepared = [folder for source in self.values() for folder in source.folders]
+        if tokenizer_name is None and prepared:
+            raise ValueError(f"--tokenizer is missing: give the one that the corpus {prepared[0]} was made with.")
+        is_used = (output / RUN_FILE).is_file()  # a run has read what lies in the folder
+        if tokenizer_name is None:
+            tokenizer = trained_tokenizer(recipe, self, output / "tokenizer", is_used)
+        else:
+            tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
+        turns_column = get_objective(recipe.objective).turns_column
+        fingerprint = tokenizer_fingerprint(tokenizer) if prepared else None
+        for folder in prepared:
+            settings = CorpusReport.load(folder).settings
+            if turns_column and not settings.get("turns_column"):
+                raise ValueError(
+                    f"objective {recipe.objective}: the corpus {folder} is of text, not of dialogues: prepare them "
+                    "with hf-encoders corpus --turns-column."
+                )
+            if settings["tokenizer"]["fingerprint"] != fingerprint:
+                raise ValueError(
+                    f"The corpus {folder} was made with another tokenizer than {tokenizer_name!r}: prepare it again "
+                    "with this one, or give its own with --tokenizer."
+                )
+        opened = Sources()
+        for name, source in self.items():
+            if source.folders:
+                opened[name] = replace(source, documents=open_corpora(source.folders))
+            else:
+                if warning := warning_of_words(recipe, source.languages[0]):
+                    print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
+                opened[name] = prepared_source(name, source, tokenizer, output, turns_column, is_used)
+                if needs_similar_words(recipe):
+                    make_similar_words(opened[name].documents, tokenizer, *opened[name].folders)
+        first, *others = opened.values()
+        for other in others:
+            if (names := other.documents.column_names) != (columns := first.documents.column_names):
+                raise ValueError(
+                    f"{first.option} and {other.option} differ in their columns ({', '.join(columns)}; "
+                    f"{', '.join(names)}): prepare them alike."
+                )
+        return tokenizer, opened
+
+    def remove_others(self, output: Path) -> None:
+        """Remove sources of other names that a plan or a killed command left, and that no run has used.
+
+        In one process only, before the others: the first of several goes on to divide the corpus in this folder.
+        """
+        if (output / RUN_FILE).is_file():
+            return
+        for path in (output / CORPUS).glob("*"):
+            if path.is_dir() and not path.match(SHARDS) and path.name not in self:
+                shutil.rmtree(path)
 
 
 def unigrams(
-    examples: RunExamples, evaluated: Any, documents: Documents, held_out: Documents, vocab_size: int
+    examples: RunExamples, evaluated: Any, sources: Sources, held_out: Sources, vocab_size: int
 ) -> tuple[float, dict[str, float]]:
-    """Unigram cross-entropy in nats per held-out token: over all sources, and of each one with a name.
+    """Return the unigram cross-entropy in nats per held-out token: over all sources, and of each one with a name.
 
     A source's is under its own token frequencies. That over all is under those of the mixture of the last phase, of
     the held-out tokens that are evaluated.
     """
-    sources, others = named_sources(documents), named_sources(held_out)
     counts = {name: token_counts(source.documents, vocab_size) for name, source in sources.items()}
-    of_source = {name: cross_entropy(counts[name], others[name].documents) for name in sources}
+    of_source = {name: cross_entropy(counts[name], held_out[name].documents) for name in sources}
     if UNNAMED in sources:
         return of_source[UNNAMED], {}
     passes = examples.phases[-1].dataset.passes
     mixture = sum(passes[name] * counts[name] for name in sources)
     nats, weights = [], []
-    for name, source in others.items():
+    for name, source in held_out.items():
         nats.append(cross_entropy(mixture, source.documents))
         share = len(evaluated[name]) / len(evaluated[name].dataset)
         weights.append(share * len(FlatCorpus.of(source.documents).tokens))
     return float(np.average(nats, weights=weights)), of_source
 
 
-def bytes_per_token(sources: Sources, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
-    """Mean UTF-8 bytes of a token by source, of evenly spread sentences as the tokenizer decodes them.
-
-    Sentences are the same with another tokenizer, so losses per byte can be compared where losses per token cannot.
-    """
+def prepared_corpora(option: str, paths: Sequence[str]) -> list[Path]:
+    """Return the prepared corpora among the paths of a source, or in folders of them; none if all are text."""
     found = {}
-    for name, source in sources.items():
-        store = FlatCorpus.of(source.documents)
-        spread = np.linspace(0, store.num_sentences - 1, min(store.num_sentences, DECODED_SENTENCES)).astype(int)
-        bounds = zip(store.sentence_offsets[spread], store.sentence_offsets[spread + 1], strict=True)
-        sentences = [store.tokens[begin:end].tolist() for begin, end in bounds]
-        num_bytes = sum(len(text.encode()) for text in tokenizer.batch_decode(sentences))
-        found[name] = num_bytes / sum(map(len, sentences))
-    return found
-
-
-def corpora_facts(documents: Documents) -> dict[str, Any]:
-    """What identifies the text of a run, for `run.json`."""
-    sources = named_sources(documents)
-    if UNNAMED in sources:
-        return {"corpus": sources[UNNAMED].documents._fingerprint}
-    return {
-        "corpus": {name: source.documents._fingerprint for name, source in sources.items()},
-        "languages": {name: list(source.languages) for name, source in sources.items()},
-    }
-
-
-# `--push-to-hub` uploads the output folder except names with a leading underscore, and the text must stay private.
-CORPUS = "_corpus"
-BYTES_PER_TOKEN = 4  # of UTF-8, about, in English and Chinese text
-TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer trained here: its options and text
-FILES = "files"  # in it: size and modification time of the files of the text
-
-
-@dataclass(frozen=True)
-class CorpusPaths:
-    """Paths and languages of the text of a run, by source; `of_words` makes one.
-
-    Args:
-        paths (`dict[str, list[str]]`): Text, prepared corpora, or folders of them.
-        languages (`dict[str, str]`): Language codes of running text.
-        parts (`dict[str, list[Path]]`): The prepared corpora among the paths; empty for text.
-        guessed (`list[str]`): Sources of which nothing says the language, which `languages` takes for English.
-        options (`dict[str, str]`): What messages call the text of a source.
-    """
-
-    paths: dict[str, list[str]]
-    languages: dict[str, str]
-    parts: dict[str, list[Path]]
-    guessed: list[str]
-    options: dict[str, str]
-
-    @classmethod
-    def of_words(
-        cls, corpus: list[str], language: list[str], options: Mapping[str, str] | None = None
-    ) -> "CorpusPaths":
-        """The meaning of `--corpus` and `--language`; `options` of sources that other options name.
-
-        Raises:
-            ValueError: for names and languages as `named_paths` and `languages_of`; and for a path that does not
-                exist, does not end like text, or is text beside a prepared corpus of the same source.
-        """
-        paths = named_paths(corpus, "--corpus")
-        said = languages_of(language, paths, None)
-        languages = {name: code or "en" for name, code in said.items()}
-        for code in languages.values():
-            splitter_for(code)  # refuses an invalid language code
-        options = {name: f"--corpus {name}=..." if name else "--corpus" for name in paths} | dict(options or {})
-        parts = {name: check_source(options[name], given) for name, given in paths.items()}
-        guessed = [
-            name for name, code in said.items() if code is None and not any(map(parallel_languages, parts[name]))
-        ]
-        return cls(paths, languages, parts, guessed, options)
-
-    @property
-    def are_named(self) -> bool:
-        """Whether the sources have names."""
-        return UNNAMED not in self.paths
-
-    @property
-    def is_prepared(self) -> bool:
-        """Whether all of the text is prepared."""
-        return all(self.parts.values())
-
-    def tokens(self, name: str) -> float:
-        """Number of tokens of a source: of prepared corpora, or estimated from the bytes of text."""
-        if self.parts[name]:
-            return sum(CorpusReport.load(part).statistics.tokens for part in self.parts[name])
-        files = [file for path in self.paths[name] for file in text_files(Path(path))]
-        return sum(file.stat().st_size for file in files) / BYTES_PER_TOKEN
-
-    @property
-    def shown(self) -> str:
-        """The names of files and folders, without those of the folders that they are in."""
-        return in_words({name: ", ".join(map(base_name, paths)) for name, paths in self.paths.items()})
-
-    def check_recipe(self, recipe: Recipe, given: Mapping[str, Any] | None = None) -> None:
-        """Refuse a recipe that says how often sources are drawn for sources without names or of other names.
-
-        Also a name that metrics have already, and a source without a language for a model with language embeddings;
-        `given` are fields of the model that are not the recipe's, such as those of a checkpoint.
-        """
-        for term in get_objective(recipe.objective).terms:
-            taken = {
-                term.name: term.items,
-                **{f"{name}_{term.name}": f"{term.items} of {name}" for name in self.paths},
-            }
-            for name in taken.keys() & self.paths.keys():
-                raise ValueError(f"{self.options[name]}: eval_{name}_loss is that of {taken[name]}: rename it.")
-        if len(self.paths) > 1 and self.guessed and reads_languages(recipe.config_class, given):
-            name = self.guessed[0]
+    for path in map(Path, paths):
+        is_corpus = (path / REPORT_FILE).is_file()
+        found[path] = [path] if is_corpus else sorted(file.parent for file in path.glob(f"*/{REPORT_FILE}"))
+    corpora = [corpus for inside in found.values() for corpus in inside]
+    for path, inside in found.items():
+        is_text = not inside or (inside != [path] and has_text(path))
+        if is_text and corpora:
             raise ValueError(
-                f"--language is missing for {self.options[name]}, and {recipe.family} has embeddings of languages: "
-                f"give --language {name}=CODE."
-            )
-        for sampling in recipe.samplings:
-            if sampling is None:
-                continue
-            if not self.are_named:
-                raise ValueError(
-                    "--corpus names no source, and sources: of the recipe says how often each is drawn: give "
-                    "NAME=PATH, also for one alone."
-                )
-            sampling.check_names(self.paths)
-        if not self.is_prepared:
-            check_text(recipe)
-        if recipe.tokenizer.sampling_alpha != 1 and not self.are_named:
-            raise ValueError(
-                "--corpus names no source, and tokenizer: sampling_alpha of the recipe says how much of each is used: "
-                "give NAME=PATH, also for one alone."
-            )
-
-
-def check_source(option: str, paths: list[str]) -> list[Path]:
-    """The prepared corpora among the paths of a source, or in folders of them; empty if all are text."""
-    prepared = {path: prepared_parts(path) for path in map(Path, paths)}
-    parts = [part for found in prepared.values() for part in found]
-    for path, found in prepared.items():
-        is_text = not found or (found != [path] and has_text(path))
-        if is_text and parts:
-            raise ValueError(
-                f"{option}: {path} holds text, and {parts[0]} is a prepared corpus: give one or the other, or prepare "
-                "all of the text with `hf-encoders corpus --input ...`."
+                f"{option}: {path} holds text, and {corpora[0]} is a prepared corpus: give one or the other, or "
+                "prepare all of the text with `hf-encoders corpus --input ...`."
             )
         if is_text:
             text_files(path, option=f"{option}: ")
-    return parts
+    return corpora
 
 
-def prepared_parts(path: Path) -> list[Path]:
-    """The folder, if it is a prepared corpus, or the prepared corpora in it, sorted."""
-    if (path / REPORT_FILE).is_file():
-        return [path]
-    return sorted(report.parent for report in path.glob(f"*/{REPORT_FILE}"))
-
-
-def open_parts(parts: list[Path]) -> datasets.Dataset:
-    """Several prepared corpora as one; ValueError if some have word starts and others do not."""
-    opened = [datasets.load_from_disk(str(part)) for part in parts]
-    other = next((i for i, one in enumerate(opened) if one.column_names != opened[0].column_names), None)
-    if other is not None:
-        raise ValueError(
-            f"--corpus: {parts[0]} and {parts[other]} differ in their columns ({', '.join(opened[0].column_names)}; "
-            f"{', '.join(opened[other].column_names)}): prepare them alike."
-        )
+def open_corpora(folders: Sequence[Path]) -> datasets.Dataset:
+    """Return several prepared corpora as one; ValueError if some have word starts and others do not."""
+    opened = [datasets.load_from_disk(str(folder)) for folder in folders]
+    columns = opened[0].column_names
+    for folder, documents in zip(folders, opened, strict=True):
+        if documents.column_names != columns:
+            raise ValueError(
+                f"--corpus: {folders[0]} and {folder} differ in their columns ({', '.join(columns)}; "
+                f"{', '.join(documents.column_names)}): prepare them alike."
+            )
     # A part of more than 2^31 tokens has another list type, of offsets that do not fit into that of the others.
     large = next((one.features for one in opened if isinstance(one.features[COLUMN], datasets.LargeList)), None)
     return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
 
 
-def open_sources(
-    recipe: Recipe, corpus: CorpusPaths, tokenizer_name: str | None, output: Path
-) -> tuple[PreTrainedTokenizerBase, Sources]:
-    """The tokenizer of a run and its sources; for text, both are made in the output folder.
-
-    Each source with a name is prepared in a folder of its name below that of the corpus.
-
-    Args:
-        recipe (`Recipe`): Options of the tokenizer that is trained on text if `tokenizer_name` is None.
-        corpus (`CorpusPaths`): Paths and languages.
-        tokenizer_name, output: As the options of `hf-encoders pretrain`.
-
-    Raises:
-        ValueError: if a prepared corpus has no or another tokenizer, or its columns are not those of the others.
-    """
-    prepared = [part for parts in corpus.parts.values() for part in parts]
-    if tokenizer_name is None and prepared:
-        raise ValueError(f"--tokenizer is missing: give the one that the corpus {prepared[0]} was made with.")
-    is_used = (output / RUN_FILE).is_file()
-    if tokenizer_name is None:
-        tokenizer = trained_tokenizer(recipe, corpus, output / "tokenizer", is_used)
-    else:
-        tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
-    fingerprint = tokenizer_fingerprint(tokenizer) if prepared else None
-    turns_column = get_objective(recipe.objective).turns_column
-    for part in prepared:
-        settings = CorpusReport.load(part).settings
-        if turns_column and not settings.get("turns_column"):
-            raise ValueError(
-                f"objective {recipe.objective}: the corpus {part} is of text, not of dialogues: prepare them with "
-                "hf-encoders corpus --turns-column."
-            )
-        if settings["tokenizer"]["fingerprint"] != fingerprint:
-            raise ValueError(
-                f"The corpus {part} was made with another tokenizer than {tokenizer_name!r}: prepare it again with "
-                "this one, or give its own with --tokenizer."
-            )
-    found = {name: _opened(corpus, name, tokenizer, output, turns_column, is_used) for name in corpus.paths}
-    for name, language in corpus.languages.items():
-        if not corpus.parts[name] and (warning := warning_of_words(recipe, language)):
-            print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
-    first, *others = found.values()
-    columns = first.documents.column_names
-    for other in others:
-        if (names := other.documents.column_names) != columns:
-            raise ValueError(
-                f"{first.option} and {other.option} differ in their columns ({', '.join(columns)}; "
-                f"{', '.join(names)}): prepare them alike."
-            )
-    if needs_similar_words(recipe):
-        for name, source in found.items():
-            if not corpus.parts[name]:
-                make_similar_words(source.documents, tokenizer, *source.folders)
-    return tokenizer, found
-
-
-def remove_other_sources(corpus: CorpusPaths, output: Path) -> None:
-    """Remove sources of other names that a plan or a killed command left, and that no run has used.
-
-    In one process only, before the others: in a run of several, the first goes on to divide the corpus in this folder.
-    """
-    if (output / RUN_FILE).is_file():
-        return
-    for path in (output / CORPUS).glob("*"):
-        if path.is_dir() and not path.match(SHARDS) and path.name not in corpus.paths:
-            shutil.rmtree(path)
-
-
-def _opened(
-    corpus: CorpusPaths,
+def prepared_source(
     name: str,
+    source: Source,
     tokenizer: PreTrainedTokenizerBase,
     output: Path,
     turns_column: str | None,
     is_used: bool,
 ) -> Source:
-    """One source, which is prepared if it is text; `is_used` is whether a run has read what lies in the folder."""
-    parts = corpus.parts[name]
-    if parts:
-        pairs = {parallel_languages(part) for part in parts}
-        if len(pairs) > 1:
-            kinds = ", ".join("-".join(pair) if pair else "running text" for pair in sorted(pairs, key=str))
-            raise ValueError(f"--corpus: the parts of {parts[0].parent} are of different kinds ({kinds}): name each.")
-        languages = pairs.pop() or (corpus.languages[name],)
-        return Source(open_parts(parts), languages, tuple(parts), corpus.options[name])
+    """Return a source of text, prepared in the output folder; one that no run has used may be made again."""
     folder = output / CORPUS / name if name else output / CORPUS
     if not name and (earlier := sorted(file.parent.name for file in folder.glob(f"*/{REPORT_FILE}"))):
         raise ValueError(
             f"--output {str(output)!r} holds a run on several texts ({', '.join(earlier)}): give the same ones, "
             "another --output, or --overwrite."
         )
-    paths = list(map(Path, corpus.paths[name]))
-    options = {"sentence_splitter": splitter_for(corpus.languages[name]), "turns_column": turns_column}
+    paths = list(map(Path, source.paths))
+    options = {"sentence_splitter": splitter_for(source.languages[0]), "turns_column": turns_column}
     try:
         try:
             report = prepare_corpus(paths, folder, tokenizer, **options)
@@ -466,25 +430,24 @@ def _opened(
             )
             report = prepare_corpus(paths, folder, tokenizer, overwrite=True, **options)
     except ValueError as error:
-        raise ValueError(f"{corpus.options[name]}: {error}") from error
+        raise ValueError(f"{source.option}: {error}") from error
     for warning in report.warnings:
         print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
-    return Source(datasets.load_from_disk(str(folder)), (corpus.languages[name],), (folder,), corpus.options[name])
+    return replace(source, documents=datasets.load_from_disk(str(folder)), folders=(folder,))
 
 
-def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path, is_used: bool) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, trained on the text once and kept in the run's folder.
+def trained_tokenizer(recipe: Recipe, sources: Sources, directory: Path, is_used: bool) -> PreTrainedTokenizerBase:
+    """Return the recipe's tokenizer, trained on the text once and kept in the run's folder.
 
     Train it again where text or settings differ, unless a run has used it.
 
     Raises:
         ValueError: if it was used, or the folder is not of this command.
     """
-    text = {name: [str(Path(path).resolve()) for path in paths] for name, paths in corpus.paths.items()}
-    text = text if corpus.are_named else text[UNNAMED]
+    text = {name: [str(Path(path).resolve()) for path in source.paths] for name, source in sources.items()}
     made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
-    files = [file for paths in corpus.paths.values() for path in paths for file in text_files(Path(path))]
-    state = {FILES: [[file.stat().st_size, file.stat().st_mtime_ns] for file in files]}
+    stats = [file.stat() for source in sources.values() for file in source.files]
+    state = {FILES: [[stat.st_size, stat.st_mtime_ns] for stat in stats]}
     note = directory / TOKENIZER_RECIPE
     if directory.exists():
         if not note.is_file():
@@ -499,38 +462,27 @@ def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path, is_u
         print(f"{directory} was trained on other text or settings, and no run has used it: it is rebuilt.", flush=True)
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
     turns_field, sentences = get_objective(recipe.objective).turns_column, {}
-    for name, paths in corpus.paths.items():
-        splitter = splitter_for(corpus.languages[name])
-        documents = read_documents(paths, sentence_splitter=splitter, turns_field=turns_field)
+    for name, source in sources.items():
+        splitter = splitter_for(source.languages[0])
+        documents = read_documents(list(source.paths), sentence_splitter=splitter, turns_field=turns_field)
         sentences[name] = (sentence for document in documents for sentence in document)
-    tokenizer = recipe_tokenizer(recipe, sentences if corpus.are_named else sentences[UNNAMED])
+    options = dataclasses.asdict(recipe.tokenizer)
+    text = sentences if sources.are_named else sentences[UNNAMED]
+    tokenizer = train_tokenizer(text, recipe.config_class, max_length=recipe.longest, **options)
     with replaced_folder(directory) as unfinished:
         save_tokenizer(tokenizer, unfinished)
         (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of | state, indent=1) + "\n", encoding="utf-8")
     return tokenizer
 
 
-def recipe_tokenizer(
-    recipe: Recipe, sentences: Iterable[str] | Mapping[str, Iterable[str]]
-) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, trained on sentences, or on those of several sources."""
-    return train_tokenizer(
-        sentences, recipe.config_class, max_length=recipe.longest, **dataclasses.asdict(recipe.tokenizer)
-    )
-
-
-UNSPACED_LANGUAGES = ("zh", "ja", "th", "lo", "km", "my")  # whose scripts `WordStarts` takes token by token
-
-
 def needs_similar_words(recipe: Recipe) -> bool:
-    """Whether words are replaced by similar ones."""
+    """Return whether words are replaced by similar ones."""
     return any(masking.similar_replace_probability for masking in recipe.maskings)
 
 
 def needed_levels(recipe: Recipe) -> set[str]:
-    """Units longer than words that are masked, `"phrase"` and `"entity"`."""
-    used = {level for masking in recipe.maskings for level in masking.levels}
-    return used & set(PREPARED_BY)
+    """Return the units longer than words that are masked, `"phrase"` and `"entity"`."""
+    return {level for masking in recipe.maskings for level in masking.levels} & set(PREPARED_BY)
 
 
 def check_text(recipe: Recipe) -> None:
@@ -551,7 +503,7 @@ def check_text(recipe: Recipe) -> None:
 
 
 def warning_of_words(recipe: Recipe, language: str) -> str | None:
-    """What to say of text of a language without spaces that the run prepares, where words are masked.
+    """Return a warning for text of a language without spaces that the run prepares, where words are masked.
 
     >>> from hf_encoders.runs.recipe import load_recipe
     >>> warning_of_words(load_recipe("bert-base"), "zh"), warning_of_words(load_recipe("macbert-base"), "de")
@@ -566,14 +518,10 @@ def warning_of_words(recipe: Recipe, language: str) -> str | None:
     )
 
 
-def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora: Sequence[Corpus]) -> dict[str, Any]:
-    """Options of a run's data collator that are about masking, with the data that they need.
+def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, sources: Sources) -> dict[str, Any]:
+    """Return the options of the run's data collator that are about masking, with the data that they need.
 
-    Args:
-        recipe (`Recipe`): Its masking, and that of its phases. With a schedule of mask rates, evaluation is at the
-            last one.
-        tokenizer (`PreTrainedTokenizerBase`): Of the run.
-        corpora (`Sequence[Corpus]`): The text to train on.
+    With a schedule of mask rates, evaluation is at the last one.
 
     Raises:
         ValueError: if a corpus has no table of similar words, or not the units that are masked.
@@ -584,44 +532,27 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora:
     if any(recipe.phase_masking):
         options["phase_masking"] = recipe.phase_masking
     for level in sorted(needed_levels(recipe)):
-        for documents, _ in corpora:
-            if not has_level(FlatCorpus.of(documents), UnitStart[level.upper()]):
+        for source in sources.values():
+            if not has_level(FlatCorpus.of(source.documents), UnitStart[level.upper()]):
                 raise ValueError(
                     f"masking: the corpus, or a part of it, has no units of level {level!r}, which {recipe.name} "
                     f"masks: prepare it with `hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
                 )
     if any(masking.frequency_power for masking in recipe.maskings):
         size = max(tokenizer.get_vocab().values()) + 1
-        options["token_counts"] = sum(token_counts(documents, size) for documents, _ in corpora)
+        options["token_counts"] = sum(token_counts(source.documents, size) for source in sources.values())
     if needs_similar_words(recipe):
-        options["similar_words"] = similar_words_of(corpora, tokenizer)
+        options["similar_words"] = sources.similar_words(tokenizer)
     return options
 
 
 def has_level(store: FlatCorpus, level: UnitStart) -> bool:
-    """Whether all of a corpus, perhaps joined from several, is divided into units of a level."""
+    """Return whether all of a corpus, perhaps joined from several, is divided into units of a level."""
     if store.word_starts is None or not len(store.word_starts):
         return False
     # A sentence begins with the bits of all levels that its corpus has.
     begins = store.sentence_offsets[:-1][store.sentence_lengths > 0]
     return bool((store.word_starts[begins] & level).all())
-
-
-def masking_facts(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora: Sequence[Corpus]) -> dict[str, Any]:
-    """What identifies the data of a run's masking beside its corpus, for `run.json`."""
-    if not needs_similar_words(recipe):
-        return {}
-    return {"similar words": similar_words_of(corpora, tokenizer).fingerprint}
-
-
-def similar_words_of(corpora: Iterable[Corpus], tokenizer: PreTrainedTokenizerBase) -> SimilarWords:
-    """The tables of similar words that lie beside corpora, as one; a word's similar ones are those of the first."""
-    tables = [
-        SimilarWords.load(folder, tokenizer)
-        for documents, folders in corpora
-        for folder in folders or _folders(documents)
-    ]
-    return join_similar_words(tables)
 
 
 def make_similar_words(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -630,10 +561,3 @@ def make_similar_words(documents: datasets.Dataset, tokenizer: PreTrainedTokeniz
         table = build_similar_words(documents, tokenizer)
         path = table.save(folder)
         print(f"{path}: {describe_similar_words(table, documents, tokenizer)}", flush=True)
-
-
-def _folders(documents: datasets.Dataset) -> list[Path]:
-    """The folder of the file of a corpus on disk."""
-    if not documents.cache_files:
-        raise ValueError("documents: a corpus in memory has no table of similar words: open it with load_from_disk.")
-    return sorted({Path(file["filename"]).parent for file in documents.cache_files})

@@ -1,4 +1,4 @@
-"""A run from a command line: its options, plan, training and finished folder; what `pretrain` and `distil` share."""
+"""A run from a command line: its options, plan, training, and the finished folder with record, curve and card."""
 
 import argparse
 import dataclasses
@@ -43,10 +43,11 @@ from hf_encoders.publishing.files import (
 from hf_encoders.publishing.record import TrainingRecord, command_of, facts_of_this_process
 from hf_encoders.publishing.secrets import published_path
 from hf_encoders.runs.folder import (
+    AFTER,
     ALONE,
     BEFORE,
     IS_FINISHED,
-    BeforeCallback,
+    UNIGRAM,
     RunFileCallback,
     begin_or_go_on,
     check_run,
@@ -58,23 +59,11 @@ from hf_encoders.runs.folder import (
     settings_facts,
     write_run,
 )
+from hf_encoders.runs.initial import Initial
 from hf_encoders.runs.plan import Plan, make_plan, measure_passes
 from hf_encoders.runs.recipe import Recipe
 from hf_encoders.runs.run import Run, divide, num_processes, train_to_the_end
-from hf_encoders.runs.sources import (
-    CORPUS,
-    CorpusPaths,
-    Documents,
-    Sources,
-    bytes_per_token,
-    corpora_of,
-    divided,
-    named_sources,
-    needs_similar_words,
-    open_sources,
-    remove_other_sources,
-    similar_words_of,
-)
+from hf_encoders.runs.sources import CORPUS, Sources, needs_similar_words
 from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer, set_inputs, set_length
 from hf_encoders.training.callbacks import HeadWarmUpCallback
 from hf_encoders.training.checkpoints import checkpoints_by_step, step_of
@@ -84,19 +73,31 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import locked, replaced_folder
 
 
-def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objective | None = None) -> int:
-    """Plan, train, evaluate, save; `objective` replaces the recipe's by one with a teacher, say."""
-    given = given_fields(arguments)
+def train_run(
+    arguments: argparse.Namespace, recipe: Recipe, initial: Initial | None = None, objective: Objective | None = None
+) -> int:
+    """Plan, train, evaluate, save.
+
+    Args:
+        arguments (`argparse.Namespace`): Options, of `add_run_arguments`.
+        recipe (`Recipe`): What is trained.
+        initial (`Initial`, *optional*): The checkpoint that the model begins as, or the teacher.
+        objective (`Objective`, *optional*): The recipe's, with its teacher.
+    """
+    given, output = given_fields(arguments), Path(arguments.output)
+    if initial is not None:
+        initial.check_output(arguments.output)
+        arguments.begins_from, arguments.tokenizer = initial.source, initial.tokenizer_name(arguments.tokenizer)
+        objective = objective or recipe.own_objective.of_checkpoint(initial)
     if "optim" in given:
         recipe = dataclasses.replace(recipe, optimizer=given["optim"])
     if "max_steps" in given:
         recipe = recipe.of_steps(given["max_steps"])
-    corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
-    corpus.check_recipe(recipe, objective.model_fields(recipe.config_class) if objective else None)
-    output = Path(arguments.output)
-    noted = None if overwrites(arguments) else read_run_file(output)
-    if noted is not None:
-        recipe = recipe.lengthened(phases_of(noted), is_scaled="max_steps" in given)
+    sources = Sources.from_words(arguments.corpus, arguments.language, arguments.source_options)
+    sources.check_recipe(recipe, objective.model_fields(recipe.config_class) if objective else None)
+    facts = None if overwrites(arguments) else read_run_file(output)
+    if facts is not None:
+        recipe = recipe.lengthened(phases_of(facts), is_scaled="max_steps" in given)
     halves = bool(given.get("auto_find_batch_size"))
     if halves and num_processes() > 1:
         raise ValueError("--auto-find-batch-size is for one process: give --per-device-train-batch-size instead.")
@@ -104,39 +105,35 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     options = {name: value for name, value in given.items() if name not in (*RUN_OPTIONS, "auto_find_batch_size")}
     run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch), objective)
     transformers.logging.set_verbosity_warning()
-    if objective is not None:
-        check_given_model(run, arguments.tokenizer)
-    if noted is not None:  # before anything is made
+    if initial is not None:
+        check_initial(run, initial, arguments.tokenizer)
+    if facts is not None:  # before anything is made
         check_run(output, recipe, facts_without_text(arguments, run), run.objective.model_fields(recipe.config_class))
-    tokenizer, sources, noted = open_run(arguments, run, corpus)
-    if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
+    tokenizer, sources, facts = open_run(arguments, run, sources)
+    directory = output / "model"
+    if facts.get(IS_FINISHED) and (directory / CARD_FILE).is_file() and not arguments.plan:
         if run.arguments.push_to_hub:
             raise ValueError(
-                f"--push-to-hub: this run is finished. `hf-encoders publish {output / 'model'} --repo NAME` pushes it."
+                f"--push-to-hub: this run is finished. `hf-encoders publish {directory} --repo NAME` pushes it."
             )
-        print(
-            f"This run is finished: {output / 'model'}. (A larger --max-steps extends it, --overwrite starts it from "
-            "scratch.)",
-            flush=True,
-        )
+        remedy = "(A larger --max-steps extends it, --overwrite starts it from scratch.)"
+        print(f"This run is finished: {directory}. {remedy}", flush=True)
         return 0
     with run.arguments.main_process_first(desc="split of the corpus"):
-        parts = divided(sources, run.objective, arguments.validation_share, run.arguments.seed)
+        parts = sources.divided(run.objective, arguments.validation_share, run.arguments.seed)
     if arguments.plan:
-        plan = plan_of_run(run, parts, tokenizer, arguments)
-        print(plan, flush=True)
-        if done := checkpoints_by_step(output):
-            print(f"  {plan.left(step_of(done[0]))}", flush=True)
-        if (output / CORPUS).is_dir():
-            print(f"  (the prepared corpus is kept for the run: {output / CORPUS})", flush=True)
+        print_plan(run, parts, tokenizer, arguments)
         return 0
     while True:
         try:
             set_seed(run.arguments.seed)
             trainer = run.trainer(*parts, tokenizer)
             if run.objective.initial is not None:
-                begin_from_checkpoint(run, trainer, noted)
-            trainer.add_callback(RunFileCallback(output, noted))
+                begin_from_checkpoint(run, trainer, facts)
+            if (run.objective.initial is not None or arguments.evaluate_first) and BEFORE not in facts:
+                # Not by `evaluate()`, for which accelerate would shard the model before there is an optimizer (FSDP2).
+                trainer.args.eval_on_start = True
+            trainer.add_callback(RunFileCallback(output, facts))
             if run.arguments.process_index == 0:
                 plan = plan_of_trainer(run, trainer)
                 print(plan, flush=True)
@@ -153,65 +150,29 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
         # Outside of the handler, which keeps the error and with it everything on the device.
         trainer = None
         release_memory()
-    finish(run, trainer, parts, after, arguments, corpus, noted)
+    finish(run, trainer, parts, after, arguments, facts)
     return 0
 
 
-def begin_from(source: str, arguments: argparse.Namespace, option: str) -> None:
-    """Note the checkpoint or teacher that a run reads, and whose tokenizer it has unless --tokenizer is given.
-
-    Raises:
-        ValueError: If the run's result would replace it; and as `tokenizer_of`.
-    """
-    if Path(source).resolve() == Path(arguments.output, "model").resolve():
-        raise ValueError(
-            f"--output {arguments.output}: the result would replace {option} {source!r}, which the run begins from: "
-            "give another folder."
-        )
-    arguments.begins_from = source
-    arguments.tokenizer = tokenizer_of(source, arguments.tokenizer, option)
-
-
-def tokenizer_of(source: str, given: str | None, option: str) -> str:
-    """The name of the tokenizer for a checkpoint or teacher: `given`, or that in its folder `source`.
-
-    Raises:
-        ValueError: if both are there, and tokens have other ids.
-    """
-    if given is None:
-        return source
-    try:
-        own = load_tokenizer(source)
-    except ValueError:  # there is none: that is what --tokenizer is for
-        return given
-    if not own.get_vocab().items() <= load_tokenizer(given, "--tokenizer").get_vocab().items():
-        raise ValueError(
-            f"--tokenizer {given!r} has other ids than the tokenizer of {option} {source!r}, whose rows they would "
-            "stand for: leave it out."
-        )
-    return given
-
-
-def check_given_model(run: Run, tokenizer_name: str) -> None:
+def check_initial(run: Run, initial: Initial, tokenizer_name: str) -> None:
     """Refuse a checkpoint or teacher that is not complete or does not fit, before there is text."""
     run.objective.facts()
-    initial = run.objective.initial
-    is_own = initial is not None and tokenizer_name == initial.source
+    is_own = tokenizer_name == initial.source
     tokenizer = load_tokenizer(tokenizer_name, initial.option if is_own else "--tokenizer")
     mask_and_padding(tokenizer)  # each collator puts them into examples
     sequence_ends(tokenizer)
-    if initial is not None:
+    if run.objective.initial is not None:
         initial.alone(run.recipe.steps)
-        check_first_position(initial.config, tokenizer, f"{initial.option} {initial.source!r}")
+    check_first_position(initial.config, tokenizer, str(initial))
     if is_own:
-        check_rows(tokenizer, initial.config, f"{initial.option} {initial.source!r}")
+        check_rows(tokenizer, initial.config, str(initial))
     run.recipe.model_config(tokenizer, initial=run.objective.model_fields(run.recipe.config_class))
 
 
-def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str, Any]) -> None:
-    """Have the checkpoint that the run begins as evaluated, once, and let new heads learn alone at first."""
+def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, facts: dict[str, Any]) -> None:
+    """Let new heads learn alone at first, and say which weights of the checkpoint are new or unused."""
     new_weights, total = trainer.model.new_weights, run.recipe.steps
-    steps = noted.setdefault(ALONE, run.objective.initial.alone(total))  # also of a run that is extended later
+    steps = facts.setdefault(ALONE, run.objective.initial.alone(total))  # also of a run that is extended later
     if new_weights:
         if steps:
             trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
@@ -228,21 +189,17 @@ def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str
     if unused_weights and run.arguments.process_index == 0:
         left_out = f"Weights of the checkpoint that {run.recipe.objective} does not train are left out"
         print(f"{left_out}: {some_of(unused_weights)}.", flush=True)
-    if BEFORE not in noted:
-        # Not by `evaluate()`, for which accelerate would have to shard the model before there is an optimizer (FSDP2).
-        trainer.args.eval_on_start = True
-        trainer.add_callback(BeforeCallback(run.output, noted))
 
 
 def has_new_token_head(model: PreTrainedModel) -> bool:
-    """Whether a weight of the projection onto the vocabulary is new; tied ones are the embeddings'."""
+    """Return whether a weight of the projection onto the vocabulary is new; tied ones are the embeddings'."""
     head = model.get_output_embeddings()
     names = {id(value): name for name, value in model.named_parameters() if name in model.new_weights}
     return head is not None and any(id(value) in names for value in head.parameters())
 
 
 def some_of(names: Collection[str]) -> str:
-    """The first three names, for a message."""
+    """Return the first three names, for a message."""
     return ", ".join(sorted(names)[:3]) + ", ..." * (len(names) > 3)
 
 
@@ -261,50 +218,56 @@ class LeftCallback(TrainerCallback):
 
 
 def overwrites(arguments: argparse.Namespace) -> bool:
-    """Whether to remove the run in the output folder: once, not when torchrun restarts the command."""
+    """Return whether to remove the run in the output folder: once, not when torchrun restarts the command."""
     return arguments.overwrite and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
 
 
-def plan_of_run(
+def print_plan(
     run: Run, parts: tuple[Sources, Sources], tokenizer: PreTrainedTokenizerBase, arguments: argparse.Namespace
-) -> Plan:
-    """The plan alone: writes nothing into the output folder, and makes no model unless it is to be measured."""
+) -> None:
+    """Print the plan alone: makes no model unless it is to be measured, and writes nothing into the output folder."""
+    output = run.output
     with TemporaryDirectory() as elsewhere:
         run = Run.from_recipe(run.recipe, elsewhere, run.options, run.micro_batching, run.given_objective)
-        if not arguments.measure:
-            config = run.model_config(tokenizer, parts[0])
-            made = run.examples(parts[0]), run.collator(tokenizer, parts[0]), config
-            return make_plan(run, *made, arguments.device, arguments.device_tflops)
-        trainer = run.trainer(*parts, tokenizer)
-        return measure_passes(plan_of_trainer(run, trainer), trainer)
+        if arguments.measure:
+            trainer = run.trainer(*parts, tokenizer)
+            plan = measure_passes(plan_of_trainer(run, trainer), trainer)
+        else:
+            made = run.examples(parts[0]), run.collator(tokenizer, parts[0]), run.model_config(tokenizer, parts[0])
+            plan = make_plan(run, *made, arguments.device, arguments.device_tflops)
+    print(plan, flush=True)
+    if done := checkpoints_by_step(output):
+        print(f"  {plan.left(step_of(done[0]))}", flush=True)
+    if (output / CORPUS).is_dir():
+        print(f"  (the prepared corpus is kept for the run: {output / CORPUS})", flush=True)
 
 
 def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
-    """The plan of a run that has a trainer."""
+    """Return the plan of a run that has a trainer."""
     return make_plan(run, trainer.train_dataset, trainer.data_collator, trainer.model.config)
 
 
 def open_run(
-    arguments: argparse.Namespace, run: Run, corpus: CorpusPaths
+    arguments: argparse.Namespace, run: Run, sources: Sources
 ) -> tuple[PreTrainedTokenizerBase, Sources, dict[str, Any]]:
-    """Tokenizer, corpus and `run.json` of the run that the output folder holds or that starts there.
+    """Return tokenizer, sources and `run.json` of the run that the output folder holds or that starts there.
 
     Other processes wait for the first.
     """
     training, recipe, output = run.arguments, run.recipe, run.output
     is_main = training.process_index == 0
-    if is_main and not (arguments.plan and corpus.is_prepared):  # that plan writes nothing
+    if is_main and not (arguments.plan and sources.are_prepared):  # that plan writes nothing
         arguments.until_end.enter_context(locked(output, "--output", wait=False))
     if num_processes() > 1 and is_main:
         print(f"Other processes wait for the corpus at most {training.ddp_timeout} s (--ddp-timeout).", flush=True)
     with training.main_process_first(desc="corpus"):
         if overwrites(arguments) and is_main:
-            read = [path for paths in corpus.paths.values() for path in paths]
+            read = [path for source in sources.values() for path in source.paths]
             set_run_aside(output, [*read, arguments.tokenizer, arguments.recipe, arguments.begins_from])
         if is_main:
             arguments.until_end.enter_context(restored_if_refused(output))
-            remove_other_sources(corpus, output)
-        tokenizer, sources = open_sources(recipe, corpus, arguments.tokenizer, output)
+            sources.remove_others(output)
+        tokenizer, sources = sources.open(recipe, arguments.tokenizer, output)
         config = run.model_config(tokenizer, sources)  # refuses too few rows of a table
         set_inputs(tokenizer, config)
         set_length(tokenizer, recipe.longest)
@@ -312,12 +275,12 @@ def open_run(
             return tokenizer, sources, {}
         facts = run_identity(recipe, sources, tokenizer, training, arguments.validation_share)
         facts |= facts_without_text(arguments, run)
-        given = run.objective.model_fields(recipe.config_class)
-        return tokenizer, sources, begin_or_go_on(output, recipe, facts, is_main, given)
+        fields = run.objective.model_fields(recipe.config_class)
+        return tokenizer, sources, begin_or_go_on(output, recipe, facts, is_main, fields)
 
 
 def facts_without_text(arguments: argparse.Namespace, run: Run) -> dict[str, Any]:
-    """The facts of `run.json` that are known before there is text, those of a checkpoint or teacher included."""
+    """Return the facts of `run.json` that are known before there is text, also of a checkpoint or teacher."""
     facts = settings_facts(run.recipe, run.arguments, arguments.validation_share)
     return facts | json.loads(json.dumps(run.objective.facts()))
 
@@ -328,20 +291,21 @@ def finish(
     parts: tuple[Sources, Sources],
     after: dict[str, float],
     arguments: argparse.Namespace,
-    corpus: CorpusPaths,
-    noted: dict[str, Any],
+    facts: dict[str, Any],
 ) -> None:
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the metrics."""
     directory = run.output / "model"
     trainer.save_state()
-    before = noted.get(BEFORE)
+    before = None if run.objective.initial is None else facts.get(BEFORE)
     if before is not None:  # perhaps of a checkpoint whose tokenizer was extended
-        term, sizes = run.objective.token_term, bytes_per_token(parts[1], trainer.processing_class)
+        term, sizes = run.objective.token_term, parts[1].bytes_per_token(trainer.processing_class)
         before, after = (with_nats_per_byte(metrics, term, sizes) for metrics in (before, after))
-    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, parts[0], after, arguments, before)
+    name = arguments.corpus_name or parts[0].shown
+    save_pretrained_folder(run, trainer, name, parts[0], after, arguments, before)
     if trainer.args.process_index != 0:
         return
-    write_run(run.output, {**noted, IS_FINISHED: True})
+    unigram = trainer.health.unigram_cross_entropy
+    write_run(run.output, {**facts, AFTER: after, UNIGRAM: unigram, IS_FINISHED: True})
     if trainer.args.push_to_hub:
         names = published_files(directory)
         refuse_secrets(directory, names)
@@ -400,7 +364,7 @@ def pretraining_record(
     run: Run,
     trainer: PreTrainingTrainer,
     corpus_name: str,
-    documents: Documents,
+    sources: Sources,
     after: dict[str, float],
     arguments: argparse.Namespace,
     before: Mapping[str, float] | None = None,
@@ -411,14 +375,13 @@ def pretraining_record(
         run (`Run`): The run.
         trainer (`PreTrainingTrainer`): Its trainer, whose `health` counted tokens and seconds.
         corpus_name (`str`): Name of the training text.
-        documents (`Documents`): The training text, by source where sources have names.
+        sources (`Sources`): The training text.
         after (`dict`): Metrics of the last evaluation.
         arguments (`argparse.Namespace`): Of the command that started the run.
         before (`Mapping`, *optional*): Metrics of the checkpoint that it began as.
     """
     unigram = trainer.health.unigram_cross_entropy
     recipe, logged = run.recipe, logged_means(trainer.state.log_history)
-    sources = named_sources(documents)
     passes, evaluation = trainer.train_dataset.passes, []
     if all(passes.values()):  # otherwise the mean over all is also of text that was not trained on
         results = run.objective.results(after, unigram)
@@ -467,7 +430,7 @@ def corpus_counts(run: Run, trainer: PreTrainingTrainer, sources: Sources) -> di
     for name, passes in all_passes.items():
         counts[name] = f"{statistics[name].tokens:,} tokens, read {passes:.3g} times"
     if needs_similar_words(run.recipe):
-        table = similar_words_of(corpora_of(sources), trainer.processing_class)
+        table = sources.similar_words(trainer.processing_class)
         for name, source in sources.items():
             share = share_without_similar(table, source.documents, trainer.processing_class)
             counts[f"words without a similar one{name and f', {name}'}"] = f"{share:.1%}"

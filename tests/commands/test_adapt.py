@@ -13,7 +13,7 @@ from hf_encoders.cli import main
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import initial as adapted
 from hf_encoders.runs import train as command
-from hf_encoders.runs.sources import CorpusPaths
+from hf_encoders.runs.sources import Source, Sources
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
 from tests.corpus.corpora import NOUNS, write_corpus
@@ -330,7 +330,7 @@ def test_without_a_recipe_steps_follow_the_text(
 ):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: is_accelerated)
     source = checkpoint(folder, "bert", hidden_size=128, num_attention_heads=2, max_position_embeddings=64)
-    monkeypatch.setattr(CorpusPaths, "tokens", lambda corpus, name: megabytes * 1e6 / 4)
+    monkeypatch.setattr(Source, "tokens", megabytes * 1e6 / 4)
     adapt_by_default(folder, source, "--plan", *(["--use-cpu", "True"] if not is_accelerated else []))
     printed = capsys.readouterr().out
     assert f"Chosen without --recipe: {batch} tokens a step, {steps} steps for about " in printed
@@ -339,8 +339,8 @@ def test_without_a_recipe_steps_follow_the_text(
 
 def test_sizes_of_text_are_of_files_and_of_prepared_corpora(folder, capsys):
     source = checkpoint(folder, "bert")
-    text = CorpusPaths.of_words([str(folder / "domain.txt")], [])
-    assert text.tokens("") == (folder / "domain.txt").stat().st_size / 4
+    text = Sources.from_words([str(folder / "domain.txt")])[""]
+    assert text.tokens == (folder / "domain.txt").stat().st_size / 4
     words = [
         "corpus",
         "--tokenizer",
@@ -351,8 +351,8 @@ def test_sizes_of_text_are_of_files_and_of_prepared_corpora(folder, capsys):
         str(folder / "corpus"),
     ]
     assert main(words) == 0
-    prepared = CorpusPaths.of_words([str(folder / "corpus")], [])
-    assert prepared.tokens("") == json.loads((folder / "corpus" / "corpus.json").read_text())["statistics"]["tokens"]
+    prepared = Sources.from_words([str(folder / "corpus")])[""]
+    assert prepared.tokens == json.loads((folder / "corpus" / "corpus.json").read_text())["statistics"]["tokens"]
 
 
 @pytest.mark.parametrize(("width", "rate"), [(768, "5e-05"), (384, "0.0002"), (1024, "5e-05")])

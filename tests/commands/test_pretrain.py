@@ -18,7 +18,7 @@ from hf_encoders.corpus import arrow_file, sentence_encoding
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
-from hf_encoders.runs.sources import open_parts
+from hf_encoders.runs.sources import open_corpora
 from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
@@ -289,8 +289,9 @@ def test_out_of_memory_halves_what_is_taken_at_once_and_trains_the_same(folder, 
 @pytest.mark.parametrize("measured", [(), ("--measure",)])
 def test_the_plan_is_of_what_is_trained(folder, monkeypatch, measured):
     plans = []
-    original = pretrain_command.plan_of_run
-    monkeypatch.setattr(pretrain_command, "plan_of_run", lambda *a: plans.append(original(*a)) or plans[-1])
+    name = "measure_passes" if measured else "make_plan"
+    original = getattr(pretrain_command, name)
+    monkeypatch.setattr(pretrain_command, name, lambda *a: plans.append(original(*a)) or plans[-1])
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan", *measured)
     for words in ((), ("--gradient_accumulation_steps", "3"), ("--activation_checkpointing", "True")):
         assert pretrain(folder, "measured", *tokenizer, *words) == 0
@@ -358,7 +359,7 @@ def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(fol
     assert (folder / "of-parts" / "model" / "model.safetensors").is_file()
     assert pretrain(folder, "of-parts", *arguments, corpus="parts") == 0
     assert "This run is finished" in capsys.readouterr().out, "the same parts are the same corpus"
-    opened = open_parts([folder / "parts" / f"part-{number}" for number in range(2)])
+    opened = open_corpora([folder / "parts" / f"part-{number}" for number in range(2)])
     assert len(opened) == len(set(documents))
     assert isinstance(opened.features["input_ids"], datasets.LargeList), "offsets of large lists fit into no other"
     (folder / "parts" / "more.txt").write_text("One. Two.")

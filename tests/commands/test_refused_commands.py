@@ -63,8 +63,8 @@ def test_a_process_that_opens_the_text_removes_nothing_of_one_that_is_ahead(fold
     divided = tmp_path / "_corpus" / "tmp1" / "part.arrow"
     divided.parent.mkdir(parents=True)
     divided.touch()
-    corpus = run_corpus.CorpusPaths.of_words([f"a={folder / 'text.txt'}"], ["en"])
-    run_corpus.open_sources(load_recipe(folder / "tiny.yaml"), corpus, None, tmp_path)
+    sources = run_corpus.Sources.from_words([f"a={folder / 'text.txt'}"], ["en"])
+    sources.open(load_recipe(folder / "tiny.yaml"), None, tmp_path)
     assert divided.exists()
 
 

@@ -19,7 +19,7 @@ def documents(monkeypatch):
         )
         for i in range(60)
     ]
-    monkeypatch.setattr(quickstart_text, "load_documents", lambda arguments: found)
+    monkeypatch.setattr(quickstart_text, "load_documents", lambda files, language: found)
     return found
 
 

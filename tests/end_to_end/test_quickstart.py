@@ -66,7 +66,7 @@ def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path,
     assert json.loads((model / "config.json").read_text())["model_type"] == family
     card = (model / "README.md").read_text()
     assert "model-index" in card and "| optimizer steps | 4 |" in card
-    assert re.search(r"of alpha.txt, beta.txt: [\d,]+ tokens of training text, seed 0; python .*, torch ", printed)
+    assert re.search(r"of alpha.txt, beta.txt, seed 0; python .*, torch ", printed)
     tuned = tmp_path / "out" / "finetuned"
     assert f"classify = pipeline('text-classification', '{tuned}')" in printed
     (found,) = pipeline("text-classification", str(tuned))("The garden was near the river.")

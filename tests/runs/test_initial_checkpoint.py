@@ -1,4 +1,4 @@
-"""`InitialCheckpoint`: each layout that transformers writes begins as its weights, and says what is new."""
+"""`Initial`: each layout that transformers writes begins as its weights, and says what is new."""
 
 from pathlib import Path
 
@@ -7,9 +7,8 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
-from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
-from hf_encoders.runs.initial import InitialCheckpoint
+from hf_encoders.runs.initial import Initial
 from tests.commands.adapt_runs import checkpoint
 from tests.corpus.trained import FAMILIES
 from tests.families import model_class
@@ -34,8 +33,8 @@ def written(stock: Path, folder: Path, auto_class: str = "AutoModelForMaskedLM",
     return folder
 
 
-def initial_of(source: Path) -> InitialCheckpoint:
-    return InitialCheckpoint(str(source), read_config(source), "AutoModelForMaskedLM")
+def initial_of(source: Path) -> Initial:
+    return Initial(str(source))
 
 
 def begin(source: Path) -> transformers.PreTrainedModel:

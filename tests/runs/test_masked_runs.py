@@ -16,7 +16,7 @@ from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.objectives import presets
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs.recipe import load_recipe
-from hf_encoders.runs.sources import masking_options
+from hf_encoders.runs.sources import Source, Sources, masking_options
 from tests import processes
 from tests.corpus.corpora import random_documents, write_corpus
 from tests.runs.masked_run import MASKED, PHASES, make_recipe, train, train_each_in_processes
@@ -88,12 +88,12 @@ def test_a_resumed_run_is_as_one_never_stopped(corpus, tmp_path, name):
 
 def test_the_data_of_masking_is_found_beside_the_corpus(corpus):
     tokenizer = make_tokenizer()
-    options = masking_options(make_recipe("macbert"), tokenizer, [(corpus, ())])
+    options = masking_options(make_recipe("macbert"), tokenizer, Sources.of(corpus))
     assert options["similar_words"].counts.sum() == 28 and options["mask_probability"] == 0.3
-    options = masking_options(make_recipe("xlm"), tokenizer, [(corpus, ()), (corpus, ())])
+    options = masking_options(make_recipe("xlm"), tokenizer, Sources.of({"a": Source(corpus), "b": Source(corpus)}))
     tokens = np.concatenate([sentence for document in corpus["input_ids"][:] for sentence in document])
     assert options["token_counts"].tolist() == (2 * np.bincount(tokens, minlength=60)).tolist()
-    options = masking_options(make_recipe("ernie"), tokenizer, [(corpus, ())])
+    options = masking_options(make_recipe("ernie"), tokenizer, Sources.of(corpus))
     assert [one["unit"] for one in options.pop("phase_masking")] == ["token", "phrase", "entity"]
     assert options == {**presets.ERNIE_MASKING, "mask_probability": 0.3}
 
@@ -103,16 +103,16 @@ def test_what_the_corpus_lacks_is_refused_before_training(corpus, tmp_path, make
     plain.save_to_disk(str(tmp_path))
     plain = datasets.load_from_disk(str(tmp_path))
     with pytest.raises(ValueError, match="similar_words.safetensors is missing: .*--similar-words build"):
-        masking_options(make_recipe("macbert"), tokenizer, [(plain, ())])
+        masking_options(make_recipe("macbert"), tokenizer, Sources.of(plain))
     with pytest.raises(ValueError, match="similar_words.safetensors was made with another tokenizer"):
-        masking_options(make_recipe("macbert"), tokenizer, [(corpus, ())])
+        masking_options(make_recipe("macbert"), tokenizer, Sources.of(corpus))
     with pytest.raises(ValueError, match="in memory has no table of similar words"):
-        masking_options(make_recipe("macbert"), tokenizer, [(datasets.Dataset.from_dict({"input_ids": []}), ())])
+        masking_options(make_recipe("macbert"), tokenizer, Sources.of(datasets.Dataset.from_dict({"input_ids": []})))
     said = "the corpus, or a part of it, has no units of level 'entity', which mixed masks: .*corpus --lexicon FILE"
     words = corpus.map(lambda row: {"word_starts": [[1] * len(one) for one in row["word_starts"]]})
     for documents in (plain, words, datasets.concatenate_datasets([corpus, words])):
         with pytest.raises(ValueError, match=said):
-            masking_options(make_recipe("mixed"), tokenizer, [(documents, ())])
+            masking_options(make_recipe("mixed"), tokenizer, Sources.of(documents))
 
 
 BY_WORD = {"unit": "word", "ngram_probabilities": None}

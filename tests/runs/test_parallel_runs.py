@@ -9,7 +9,7 @@ from hf_encoders import prepare_parallel_corpus
 from hf_encoders.cli import main
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run
-from hf_encoders.runs.sources import CorpusPaths, divided, open_sources
+from hf_encoders.runs.sources import Sources
 
 
 RECIPES = {
@@ -54,10 +54,9 @@ def words(tokenizer, tmp_path):
 def opened(fields, words, folder):
     """The run of a recipe, its tokenizer, and its sources to train on."""
     recipe = recipe_of("mine", fields)
-    corpus = CorpusPaths.of_words(words, [])
-    tokenizer, sources = open_sources(recipe, corpus, str(folder / "tokenizer"), folder / "run")
+    tokenizer, sources = Sources.from_words(words).open(recipe, str(folder / "tokenizer"), folder / "run")
     run = Run.from_recipe(recipe, folder / "run", {"use_cpu": True})
-    return run, tokenizer, divided(sources, run.objective, 0.2, 0)[0]
+    return run, tokenizer, sources.divided(run.objective, 0.2, 0)[0]
 
 
 def test_positions_restart_in_the_pairs_of_a_run_and_begin_where_the_family_counts_from(words, tmp_path):
@@ -107,10 +106,10 @@ def test_models_that_are_told_languages_are_told_those_of_the_text(words, tmp_pa
     with pytest.raises(
         ValueError, match="--language is missing for --corpus wiki=..., .* xlm .*: give --language wiki=CODE"
     ):
-        CorpusPaths.of_words(paths, []).check_recipe(recipe)
-    CorpusPaths.of_words(paths, ["wiki=zh"]).check_recipe(recipe)
-    CorpusPaths.of_words(paths, ["zh"]).check_recipe(recipe)
-    CorpusPaths.of_words(paths, []).check_recipe(recipe_of("mine", recipe_fields("roberta")))
+        Sources.from_words(paths).check_recipe(recipe)
+    Sources.from_words(paths, ["wiki=zh"]).check_recipe(recipe)
+    Sources.from_words(paths, ["zh"]).check_recipe(recipe)
+    Sources.from_words(paths).check_recipe(recipe_of("mine", recipe_fields("roberta")))
 
     fields = recipe_fields("xlm", model={**RECIPES["xlm"], "n_langs": 2, "lang2id": {"en": 0, "fr": 1}})
     run, tokenizer, sources = opened(fields, words, tmp_path)

@@ -18,7 +18,7 @@ from hf_encoders import (
 from hf_encoders.runs.plan import make_plan
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run
-from hf_encoders.runs.sources import Source, unigrams
+from hf_encoders.runs.sources import Source, Sources, unigrams
 from tests.corpus.corpora import TINY_MODEL, equal_documents, make_dataset
 from tests.training.tiny import make_tokenizer, training_arguments
 
@@ -39,7 +39,7 @@ MINIMAL = {
 
 
 def sources(**sizes):
-    return {name: Source(equal_documents(size), ("en",)) for name, size in sizes.items()}
+    return Sources({name: Source(equal_documents(size)) for name, size in sizes.items()})
 
 
 def make_run(**changed) -> Run:
