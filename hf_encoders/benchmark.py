@@ -249,15 +249,19 @@ def measure(
             run_turn(implementation, rows, config, setting, [largest, *more])
             activations.append(measure_memory(implementation, rows, setting, largest))
             progress.update()
-        for number, place in itertools.product(range(setting.rounds), range(count)):
-            i = (number + place) % count
+        for number, turn in itertools.product(range(setting.rounds), range(count)):
+            i = (number + turn) % count
             batches = batches_of_round(implementations[i].batches, setting, number)
             turns[i].append(run_turn(implementations[i], rows, config, setting, batches))
             progress.update()
     gemm_rate = max(gemm_rate, measure_gemm_rate(dtype, device))
     lines = [
-        {"name": made.name, "activation_megabytes": peak / 1e6, **metrics_of(own, turns[0], setting.steps, gemm_rate)}
-        for made, own, peak in zip(implementations, turns, activations, strict=True)
+        {
+            "name": made.name,
+            "activation_megabytes": peak / 1e6,
+            **metrics_of(rounds, turns[0], setting.steps, gemm_rate),
+        }
+        for made, rounds, peak in zip(implementations, turns, activations, strict=True)
     ]
     parameters = implementations[-1].model.num_parameters()
     implementations.clear()

@@ -191,7 +191,7 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def code_references(written: dict[str, Any]) -> dict[str, Any]:
-    """Return the references to code in a config.json or tokenizer_config.json, by their place in it."""
+    """Return the references to code in a config.json or tokenizer_config.json, by their key in it."""
     auto_map = written.get("auto_map") or {}
     if not isinstance(auto_map, dict):  # of a tokenizer, by earlier versions of transformers
         auto_map = {"AutoTokenizer": auto_map}
@@ -272,7 +272,7 @@ def leads_out(directory: Path, name: str) -> bool:
 def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Finding]:
     """Yield tokens and home folders in files, of weights in metadata and names; tokens and this user's home as errors.
 
-    Some of the files may have new content, given in `texts`.
+    Some of the files may have new content, in `texts`.
     """
     for name in sorted(names):
         text = texts[name] if texts and name in texts else _text_of(directory / name)

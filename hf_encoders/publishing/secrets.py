@@ -50,9 +50,10 @@ TOKEN_FORMS = {
     "a JSON web token": START + r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
 }
 TOKENS = {kind: re.compile(form) for kind, form in TOKEN_FORMS.items()}
-# A value after a name: `name=value`, `"name": "value"`, `--name value`.
+# A value after a name: `name=value`, `"name": "value"`, `--name value`. It may hold another name: a look ahead.
 ASSIGNED = re.compile(
-    r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?(?P<value>[\w+/.:~=%-]{16,})"
+    r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?"
+    r"(?=(?P<value>[\w+/.:~=%-]{16,}))"
 )
 QUERY = re.compile(r"([?&](?P<name>[\w.-]+)=)(?P<value>[^&\s\"'`]+)")
 # Words of names: the last of secrets, those before "key" and before "token", the last of fields for paths and names.
@@ -119,9 +120,9 @@ def published_command(command: str | list[str]) -> str:
             groups.append((option, "", []))
     names = {}
     for option, _, values in groups:
-        for prefix, others in NAMED.items():
+        for prefix, options in NAMED.items():
             if option.startswith(prefix) and any(values):
-                names |= dict.fromkeys(others, values[0])
+                names |= dict.fromkeys(options, values[0])
     words = []
     for option, equals, values in groups:
         # A dataset on the Hub keeps its name.

@@ -17,22 +17,15 @@ from tests.hub.tiny_checkpoints import BERT, make_model, save_checkpoint
 from tests.publishing.saved import ALL_HEADS, RECORD, name_of, save
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
+def test_metadata_that_the_hub_refuses_has_one_problem_that_names_it():
+    for metadata in (
         {},
         {"license": "apache-2.0", "language": ["en", "zh", "yue", "multilingual"]},
         {"license": "other", "license_name": "my-licence"},
         {"datasets": ["wikitext", "owner/name.1"], "base_model": ["google-bert/bert-base-uncased"]},
-    ],
-)
-def test_valid_metadata_has_no_problems(metadata):
-    assert metadata_problems(metadata) == []
-
-
-@pytest.mark.parametrize(
-    ("metadata", "words"),
-    [
+    ):
+        assert metadata_problems(metadata) == []
+    for metadata, words in (
         ({"license": "Apache 2.0"}, "use one such as 'apache-2.0'"),
         ({"license": ["mit", "MINE"]}, "license 'MINE'"),
         ({"license": "other"}, "license_name"),
@@ -40,27 +33,21 @@ def test_valid_metadata_has_no_problems(metadata):
         ({"language": ["en", "xx"]}, "language 'xx'"),
         ({"datasets": ["my corpus"]}, "datasets 'my corpus'"),
         ({"base_model": "/home/me/model"}, "base_model"),
-    ],
-)
-def test_invalid_metadata_has_one_problem_that_names_it(metadata, words):
-    (problem,) = metadata_problems(metadata)
-    assert words in problem
+    ):
+        (problem,) = metadata_problems(metadata)
+        assert words in problem
 
 
 @pytest.mark.parametrize("case", ALL_HEADS, ids=name_of)
-def test_cards_of_all_heads_are_valid_and_have_their_task(case):
-    card = make_model_card(make_model(*case), RECORD, "me/encoder")
+def test_cards_of_all_heads_are_valid_have_their_task_and_are_those_that_are_published(case, tmp_path):
+    """A saved `auto_map` is sorted, and two Auto classes may have one model class."""
+    model = make_model(*case)
+    card = make_model_card(model, RECORD, "me/encoder")
     metadata = ModelCard(str(card)).data.to_dict()
     assert metadata_problems(metadata) == []
     assert metadata.get("pipeline_tag") == TASK_OF_HEAD.get(case[1])
     assert (case[1] == "AutoModelForNextSentencePrediction") == ("pipeline_tag" not in metadata)
     assert f"import AutoTokenizer, {case[1]}\n" in str(card)
-
-
-@pytest.mark.parametrize("case", ALL_HEADS, ids=name_of)
-def test_the_card_beside_a_model_is_the_one_that_is_published(case, tmp_path):
-    """A saved `auto_map` is sorted, and two Auto classes may have one model class."""
-    model = make_model(*case)
     folder = save_checkpoint(model, case[0], tmp_path)
     loaded = load_source(folder, saved_head(read_config(folder)))
     assert str(make_model_card(model, RECORD, "me/x")) == str(make_model_card(loaded, RECORD, "me/x"))

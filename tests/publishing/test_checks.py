@@ -145,21 +145,17 @@ def test_a_padding_id_of_another_is_worth_a_warning(directory):
 
 
 @pytest.mark.processes
-def test_code_that_computes_something_else_is_found(directory, forked_loads):
-    path = directory / "modeling_bert.py"
-    text = path.read_text()
-    assert "return self.decoder(self.transform(hidden_states))" in text
-    path.write_text(text.replace("return self.decoder(", "return 1.01 * self.decoder("))
-    (text,) = errors(check_loading([directory], trust_remote_code=True))
-    assert "without hf_encoders, trust_remote_code=True: outputs differ by up to" in text
-
-
-@pytest.mark.processes
-def test_code_that_needs_the_package_is_found(directory, forked_loads):
-    path = directory / "encoder_tokens.py"
-    path.write_text(path.read_text() + "\nimport hf_encoders\n")
-    (text,) = errors(check_loading([directory], trust_remote_code=True))
-    assert "trust_remote_code=True" in text and "hf_encoders" in text
+def test_code_that_computes_something_else_or_needs_the_package_is_found(directory, forked_loads):
+    model, tokens = directory / "modeling_bert.py", directory / "encoder_tokens.py"
+    text, place = model.read_text(), "return self.decoder(self.transform(hidden_states))"
+    assert place in text
+    model.write_text(text.replace(place, f"return 1.01 * {place.removeprefix('return ')}"))
+    (error,) = errors(check_loading([directory], trust_remote_code=True))
+    assert "without hf_encoders, trust_remote_code=True: outputs differ by up to" in error
+    model.write_text(text)
+    tokens.write_text(tokens.read_text() + "\nimport hf_encoders\n")
+    (error,) = errors(check_loading([directory], trust_remote_code=True))
+    assert "trust_remote_code=True" in error and "hf_encoders" in error
 
 
 @pytest.mark.processes
@@ -178,18 +174,12 @@ def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, 
     loaded_once = []
     load_elsewhere = other_process.load_elsewhere
     # The second call compares the same loads with another model: two processes instead of four.
-    monkeypatch.setattr(
-        other_process,
-        "load_elsewhere",
-        lambda loads: loaded_once or loaded_once.extend(load_elsewhere(loads)) or loaded_once,
-    )
+    once = lambda loads: loaded_once or loaded_once.extend(load_elsewhere(loads)) or loaded_once  # noqa: E731
+    monkeypatch.setattr(other_process, "load_elsewhere", once)
     other_process.verify_loading(good, model)
     printed = capsys.readouterr().out
-    assert [line.split(":")[1].split(",")[0].strip() for line in printed.splitlines()] == [
-        "HfeBertForMaskedLM",
-        "HfeBertForMaskedLM",
-        "BertForMaskedLM",
-    ]
+    names = [line.split(":")[1].split(",")[0].strip() for line in printed.splitlines()]
+    assert names == ["HfeBertForMaskedLM", "HfeBertForMaskedLM", "BertForMaskedLM"]
     with torch.no_grad():
         model.cls.predictions.bias[3] += 0.5
     with pytest.raises(RuntimeError, match="loaded with hf_encoders: outputs differ by up to 0.5"):

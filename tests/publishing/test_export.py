@@ -124,23 +124,17 @@ def test_bf16_weights_are_the_originals_rounded(family, tmp_path):
 
 @pytest.mark.parametrize(
     ("form", "words"),
-    [
-        ("native", "the outputs of the native export differ by up to 0.5"),
-        ("safetensors-bf16", "cls.predictions.bias is not the original rounded"),
-    ],
+    [("native", "native export differ by up to 0.5"), ("safetensors-bf16", "bias is not the original rounded")],
 )
 def test_a_wrong_weight_is_refused_and_nothing_is_left(form, words, tmp_path, monkeypatch):
     source = save(BERT, MLM, tmp_path / "source")
     monkeypatch.setitem(export.WRITERS, form, corrupt(export.WRITERS[form], "cls.predictions.bias", 0.5))
     with pytest.raises(RuntimeError, match=words):
         export_checkpoint(source, form, tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-def test_bf16_is_refused_where_it_is_too_coarse(tmp_path, monkeypatch):
+    monkeypatch.undo()
     monkeypatch.setattr(export, "BF16_ROUNDING", 2.0**-12)
-    with pytest.raises(RuntimeError, match="bfloat16 is too coarse for this model"):
-        export_checkpoint(save(BERT, MLM, tmp_path / "source"), "safetensors-bf16", tmp_path / "out")
+    with pytest.raises(RuntimeError, match="bfloat16 is too coarse"):
+        export_checkpoint(source, "safetensors-bf16", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -171,31 +165,14 @@ def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_
 @pytest.mark.slow
 def test_exporting_to_onnx_prints_nothing_of_torchs_own(tmp_path, monkeypatch, capfd):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name == "torchvision" else find_spec(name, *rest),
-    )
-    records = []
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    handler = logging.Handler()
-    handler.emit = records.append
+    without = lambda name, *rest: None if name == "torchvision" else find_spec(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    records, logger, handler = [], logging.getLogger("torch.onnx"), logging.Handler()
+    level, handler.emit = logger.level, records.append
     logger.addHandler(handler)
+    source = str(save(BERT, MLM, tmp_path / "source"))
     try:
-        assert (
-            cli.main(
-                [
-                    "export",
-                    str(save(BERT, MLM, tmp_path / "source")),
-                    "--to",
-                    "onnx",
-                    "--output",
-                    str(tmp_path / "onnx"),
-                ]
-            )
-            == 0
-        )
+        assert cli.main(["export", source, "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
     finally:
         logger.removeHandler(handler)
     printed = capfd.readouterr()
@@ -235,27 +212,22 @@ def test_a_wrong_onnx_graph_is_refused(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_exported_is_refused_before_it_is_loaded(tmp_path, monkeypatch):
-    source = save(BERT, MLM, tmp_path / "source", position_embedding_type="relative_key")
-    with pytest.raises(ValueError, match="have position_embedding_type='relative_key'.*Export it to onnx"):
-        export_checkpoint(source, "native", tmp_path / "out")
-    with pytest.raises(ValueError, match="form='gguf': choose one of native, onnx, safetensors-bf16"):
-        export_checkpoint(source, "gguf", tmp_path / "out")
-    with pytest.raises(ValueError, match="output '.*source' exists"):
-        export_checkpoint(source, "onnx", source)
-    with pytest.raises(ValueError, match="head='AutoModelForCausalLM': bert has AutoModel, "):
-        export_checkpoint(source, "safetensors-bf16", tmp_path / "out", head="AutoModelForCausalLM")
-    with pytest.raises(ValueError, match="has no weights for classifier.bias.*randomly initialised"):
-        export_checkpoint(source, "safetensors-bf16", tmp_path / "out", head="AutoModelForTokenClassification")
+    source, bf16 = save(BERT, MLM, tmp_path / "source", position_embedding_type="relative_key"), "safetensors-bf16"
+    for form, output, head, words in (
+        ("native", "out", None, "position_embedding_type='relative_key'.*onnx"),
+        ("gguf", "out", None, "form='gguf': choose one of native"),
+        ("onnx", "source", None, "output '.*source' exists"),
+        (bf16, "out", "AutoModelForCausalLM", "head='AutoModelForCausalLM': bert has AutoModel, "),
+        (bf16, "out", "AutoModelForTokenClassification", "no weights for classifier.bias.*randomly initialised"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            export_checkpoint(source, form, tmp_path / output, head)
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        export_checkpoint(source, bf16, tmp_path / "out")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"hf_encoders\[onnx\].*pip install onnx onnxscript onnxruntime"):
         export_checkpoint(source, "onnx", tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-def test_a_checkpoint_without_tokenizer_leaves_nothing(tmp_path):
-    make_model(BERT, MLM).save_pretrained(tmp_path / "source")
-    with pytest.raises(ValueError, match="has no tokenizer, or one with special tokens only"):
-        export_checkpoint(tmp_path / "source", "native", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -285,18 +257,18 @@ def published(folder: Path) -> torch.nn.Module:
 
 def test_published_checkpoints_come_in_shards_and_old_names(tmp_path):
     expected = published(tmp_path / "source").state_dict()
-    index = json.loads((tmp_path / "source" / "model.safetensors.index.json").read_text())
-    assert len(set(index["weight_map"].values())) > 1
-    for shard in set(index["weight_map"].values()):
-        weights = load_file(tmp_path / "source" / shard)
-        old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): value for name, value in weights.items()}
-        old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): value for name, value in old.items()}
-        save_file(old, tmp_path / "source" / shard, {"format": "pt"})
-    renamed = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): shard
-        for name, shard in index["weight_map"].items()
-    }
-    (tmp_path / "source" / "model.safetensors.index.json").write_text(json.dumps({**index, "weight_map": renamed}))
+    index_file = tmp_path / "source" / "model.safetensors.index.json"
+    index = json.loads(index_file.read_text())
+    shards = set(index["weight_map"].values())
+    assert len(shards) > 1
+
+    def old(values):
+        names = ((name, name.replace("LayerNorm.weight", "LayerNorm.gamma")) for name in values)
+        return {new.replace("LayerNorm.bias", "LayerNorm.beta"): values[name] for name, new in names}
+
+    for shard in shards:
+        save_file(old(load_file(tmp_path / "source" / shard)), tmp_path / "source" / shard, {"format": "pt"})
+    index_file.write_text(json.dumps({**index, "weight_map": old(index["weight_map"])}))
     folder, _ = export_checkpoint(tmp_path / "source", "native", tmp_path / "native")
     written = load_file(folder / "model.safetensors")
     assert any("LayerNorm.weight" in name for name in written) and not any("gamma" in name for name in written)

@@ -79,13 +79,10 @@ def test_code_of_a_tokenizer_is_refused(directory, file, code):
     assert plan_publication(directory, "me/encoder", trust_remote_code=True).errors == [expected]
     (loaded,) = load_elsewhere([Load(directory, "remote", MLM, {})])
     assert "was not run" in loaded.error
-
-
-def test_a_list_as_auto_map_of_a_tokenizer_is_refused(directory):
-    path = directory / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": ["tokenization_mine.Mine", None]}))
-    (text,) = errors(check_files(directory))
-    assert "auto_map names code of a tokenizer" in text
+    if file == "tokenizer_config.json":  # earlier versions of transformers wrote a list
+        path.write_text(json.dumps({**fields, "auto_map": ["tokenization_mine.Mine", None]}))
+        (text,) = errors(check_files(directory))
+        assert "auto_map names code of a tokenizer" in text
 
 
 def test_code_that_a_tokenizer_names_is_not_carried_into_what_is_saved(directory, tmp_path):
@@ -172,20 +169,18 @@ def test_shards_lie_in_the_directory(directory, tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("reference", ["{outside}/secret.X", "../secret.X", "a.b.X", "secret", 3])
-@pytest.mark.parametrize("field", ["auto_map", "tokenizer", "custom_pipelines"])
-def test_code_lies_in_the_directory(directory, tmp_path, reference, field):
+def test_code_lies_in_the_directory(directory, tmp_path):
     (tmp_path / "secret.py").write_text("X = 1")
-    reference = reference if isinstance(reference, int) else reference.format(outside=tmp_path)
     auto_map = json.loads((directory / "config.json").read_text())["auto_map"]
-    if field == "custom_pipelines":
-        edit_config(directory, custom_pipelines={"x": {"impl": reference}})
-    else:
-        edit_config(
-            directory, auto_map={**auto_map, "AutoMine": [None, reference] if field == "tokenizer" else reference}
-        )
-    (text,) = errors(check_files(directory))
-    assert "is not a module.Class of a file in" in text and repr(reference) in text
+    for reference in (f"{tmp_path}/secret.X", "../secret.X", "a.b.X", "secret", 3):
+        for fields in (
+            {"auto_map": {**auto_map, "AutoMine": reference}},
+            {"auto_map": {**auto_map, "AutoMine": [None, reference]}},
+            {"auto_map": auto_map, "custom_pipelines": {"x": {"impl": reference}}},
+        ):
+            edit_config(directory, **fields)
+            (text,) = errors(check_files(directory))
+            assert "is not a module.Class of a file in" in text and repr(reference) in text
 
 
 @pytest.mark.parametrize(
