@@ -9,13 +9,9 @@ import transformers
 from transformers import MPNetConfig, MPNetForMaskedLM
 
 import hf_encoders
+from hf_encoders import pseudo_log_likelihoods, pseudo_perplexity, token_log_probabilities
 from hf_encoders.commands import evaluate as command
 from hf_encoders.evaluation import scores
-from hf_encoders.evaluation.pseudo_likelihood import (
-    pseudo_log_likelihoods,
-    pseudo_perplexity,
-    token_log_probabilities,
-)
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, make_model, make_tokenizer, save_checkpoint
 
 
@@ -83,7 +79,7 @@ def test_classes_decide_whose_model_runs(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
-@pytest.mark.parametrize("family", MASKED, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [BERT, MASKED[-1]], ids=lambda family: family.name)
 def test_weights_without_an_mlm_head_are_refused(folder, family, classes):
     save_checkpoint(make_model(family, "AutoModelForSequenceClassification"), family, folder / family.name)
     with pytest.raises(ValueError, match="has no weights for .* saved with its MLM head"):

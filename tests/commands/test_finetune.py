@@ -46,11 +46,15 @@ def files(tmp_path):
     return {name: tmp_path / f"{name}.csv" for name in ("train", "test")}
 
 
+def on(model, files, folder):
+    return "text-classification", "--model", model, "--train", files["train"], "--output", folder / "out"
+
+
 def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
     output = tmp_path / "out"
     code = finetune(
-        "text-classification", "--model", bert, "--train", files["train"], "--test", files["test"], "--output", output,
-        "--seeds", 3, 8, "--class-weights", "balanced", "--data-name", "Cats", "--layer-decay", 0.5, *QUICK,
+        *on(bert, files, tmp_path), "--test", files["test"], "--seeds", 3, 8,
+        "--class-weights", "balanced", "--data-name", "Cats", "--layer-decay", 0.5, *QUICK,
     )  # fmt: skip
     printed = capsys.readouterr().out
     assert code == 0
@@ -86,10 +90,7 @@ def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
 @pytest.mark.processes
 def test_what_is_saved_gives_the_same_scores_everywhere(bert, files, tmp_path):
     output = tmp_path / "out"
-    finetune(
-        "text-classification", "--model", bert, "--train", files["train"], "--output", output, "--held-out", 0.25,
-        *QUICK,
-    )  # fmt: skip
+    finetune(*on(bert, files, tmp_path), "--held-out", 0.25, *QUICK)
     folder = output / "seed-0"
     loaded = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     assert type(loaded).__module__ == "transformers.models.bert.modeling_bert"
@@ -172,8 +173,8 @@ def test_training_rows_in_the_test_set_and_metrics_no_better_than_the_baseline_a
 
 
 def test_a_learning_rate_far_above_the_usual_one_is_warned_of(bert, files, tmp_path, capsys):
-    words = ("text-classification", "--model", bert, "--train", files["train"], "--max-steps", 1)
-    finetune(*words, "--output", tmp_path / "out", "--learning-rate", 0.5, "--disable-tqdm", "True")
+    words = ("--max-steps", 1, "--learning-rate", 0.5, "--disable-tqdm", "True")
+    finetune(*on(bert, files, tmp_path), *words)
     printed = capsys.readouterr().out
     assert "WARNING: --learning-rate 0.5 is far above 0.001" in printed and "chosen for width" not in printed
 
@@ -197,7 +198,7 @@ def metrics(output, name):
 
 
 def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch):
-    words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *QUICK)
+    words = (*on(bert, files, tmp_path), *QUICK)
     finetune(*words)
     with pytest.raises(ValueError, match="seed-0 exists already"):
         finetune(*words)
@@ -217,7 +218,7 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch)
 
 
 def test_what_is_finished_is_kept_when_a_later_seed_fails(bert, files, tmp_path, monkeypatch):
-    words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *QUICK)
+    words = (*on(bert, files, tmp_path), *QUICK)
     finetune(*words)
     train = runs.finetune
 
@@ -239,11 +240,11 @@ def test_what_is_finished_is_kept_when_a_later_seed_fails(bert, files, tmp_path,
 def test_several_processes_are_refused(bert, files, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="start it without torchrun"):
-        finetune("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out")
+        finetune(*on(bert, files, tmp_path))
 
 
 def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkeypatch):
-    words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out")
+    words = on(bert, files, tmp_path)
     train = runs.finetune
 
     def train_while_another_is_started(*arguments):
@@ -260,42 +261,37 @@ def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkey
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--max-length", "44"), "--max-length 44: must be from 5 to 43"),
+        (("--max-length", "44"), "--max-length 44: .*5 to 43"),
         (("--max-length", "4"), "--max-length 4"),
         (("--seeds", "1", "1"), "a seed occurs twice"),
-        (
-            ("--label-column", "category"),
-            "--label-column category: the train data has no such column; it has text, label",
-        ),
+        (("--seeds", "-1"), "a seed must be from 0"),
+        (("--label-column", "category"), "--label-column category: .* text, label"),
         (("--class-weights", "dog=2"), "no class 'dog'"),
+        (("--multi-label", "--best-metric", "accuracy"), "--best-metric accuracy"),
         (("--optim", "lion_8bit"), "optim=lion_8bit: .*bitsandbytes"),
         (("--optim", "lamb", "--weight-decay", "0"), "optimizer lamb with weight_decay=0"),
         (("--eval-steps", "0"), "--eval-steps 0"),
         (("--eval-steps", "5", "--held-out", "0"), "--eval-steps needs a validation set"),
-        (("--multi-label", "--best-metric", "accuracy"), "--best-metric accuracy is for one label per row"),
-        (("--seeds", "-1"), "a seed must be from 0"),
-        (("--batch-size", "0"), "per_device_train_batch_size=0"),
+        (("--per-device-train-batch-size", "0"), "per_device_train_batch_size=0"),
         (("--accumulation", "0"), "gradient_accumulation_steps=0"),
-        (("--learning-rate", "nan"), "learning_rate=nan must"),
-        (("--learning-rate", "10"), "learning_rate=10.0 must be .* at most 1"),
-        (("--weight-decay", "3000"), "learning rate 0.001 x weight decay 3000.0: must be below 1"),
-        (("--warmup", "5000"), "warmup_steps=5,000 .* do not fit into a run of 50 steps"),
-        (("--adam-beta1", "1"), "adam_beta1=1.0 must be at least 0 and below 1"),
-        (("--label-smoothing-factor", "1.5"), "label_smoothing_factor=1.5 must be"),
+        (("--learning-rate", "nan"), "learning_rate=nan"),
+        (("--learning-rate", "10"), "learning_rate=10.0 .*at most 1"),
+        (("--weight-decay", "3000"), "learning rate 0.001 x weight decay 3000.0"),
+        (("--warmup", "5000"), "warmup_steps=5,000 .* 50 steps"),
+        (("--adam-beta1", "1"), "adam_beta1=1.0"),
+        (("--label-smoothing-factor", "1.5"), "label_smoothing_factor=1.5"),
         (("--report-to", "wandb"), "report_to=.*wandb"),
         (("--tf32", "true"), "TrainingArguments: .*tf32"),
-        (("--fp16", "--use-cpu"), "fp16: float16 mixed precision needs an accelerator"),
+        (("--fp16", "--use-cpu"), "fp16: .*accelerator"),
         (("--max-steps", "0"), "--max-steps 0"),
-        (("--epochs", "0"), "nothing would be trained"),
+        (("--epochs", "0"), "--epochs 0"),
         (("--model", "./nowhere at all"), "--model .* does not exist"),
     ],
 )
 def test_wrong_options_are_refused_before_a_model_is_loaded(bert, files, tmp_path, monkeypatch, words, message):
     monkeypatch.setattr(runs, "finetune", lambda *_: pytest.fail("trained"))
     with pytest.raises(ValueError, match=message):
-        finetune(
-            "text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *words
-        )
+        finetune(*on(bert, files, tmp_path), *words)
 
 
 def test_an_encoder_without_tokenizer_is_refused(bert, files, tmp_path):
@@ -303,7 +299,7 @@ def test_an_encoder_without_tokenizer_is_refused(bert, files, tmp_path):
     for path in folder.glob("tokenizer*"):
         path.unlink()
     with pytest.raises(ValueError, match="--model .* has no tokenizer, or one with special tokens only"):
-        finetune("text-classification", "--model", folder, "--train", files["train"], "--output", tmp_path / "out")
+        finetune(*on(folder, files, tmp_path))
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in command.TASKS])

@@ -260,34 +260,30 @@ def test_options_do_what_they_say() -> None:
     assert with_fixed_scores(*words, top_k=2)(example, top_k=1)["answer"] == "cat sat on the mat"
 
 
-def test_answer_in_the_last_of_many_windows() -> None:
+def test_answer_in_the_last_of_many_windows_and_in_none() -> None:
     context = "the dog . " * 30 + "a cat"
     pipe = with_fixed_scores({"cat": 5.0}, {"cat": 5.0}, max_seq_len=12, doc_stride=3)
     assert len(list(pipe.preprocess({"question": "cat", "context": context}, 12, 3))) > 10
     for batch_size in (1, 4):
         found = pipe(question="cat", context=context, batch_size=batch_size)
         assert (found["answer"], found["start"]) == ("cat", 302)
-
-
-def test_context_without_tokens_has_the_empty_answer() -> None:
-    pipe = make_pipeline(BERT)
-    assert pipe(question="cat", context="\u200b\u200d") == {"score": 0.0, "start": 0, "end": 0, "answer": ""}
+    nothing = {"score": 0.0, "start": 0, "end": 0, "answer": ""}
+    assert make_pipeline(BERT)(question="cat", context="\u200b\u200d") == nothing  # no tokens
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "pass question=... and context=..."),
-        ({"inputs": {"question": "a", "context": "b"}, "question": "a"}, "pass question=... and context=..."),
+        ({}, "question=.*context="),
+        ({"inputs": {"question": "a", "context": "b"}, "question": "a"}, "question=.*context="),
         ({"question": "cat"}, "context is missing"),
         ({"question": ["cat", "dog"], "context": ["a"]}, "question has 2 entries, context 1"),
-        ({"inputs": ["cat"]}, "'cat' is not a dict with question and context"),
-        ({"inputs": {"question": "cat"}}, "context=None: pass text"),
-        ({"question": " ", "context": "a"}, "question=' ': pass text that is not empty"),
-        ({**EXAMPLES[0], "top_k": 0}, "top_k=0 must be at least 1"),
-        ({**EXAMPLES[0], "max_answer_len": 0}, "max_answer_len=0 must be at least 1"),
-        ({**EXAMPLES[0], "max_seq_len": 0}, "max_seq_len=0 must be at least 1"),
-        ({**EXAMPLES[0], "max_seq_len": 44}, "max_seq_len=44: model and tokenizer take 43 tokens"),
+        ({"inputs": ["cat"]}, "'cat' is not a dict"),
+        ({"inputs": {"question": "cat"}}, "context=None"),
+        ({"question": " ", "context": "a"}, "question=' '"),
+        ({**EXAMPLES[0], "top_k": 0}, "top_k=0"),
+        ({**EXAMPLES[0], "max_answer_len": 0}, "max_answer_len=0"),
+        ({**EXAMPLES[0], "max_seq_len": 44}, "max_seq_len=44.*43 tokens"),
         ({**EXAMPLES[0], "doc_stride": 40}, "doc_stride=40"),
     ],
 )
@@ -299,9 +295,7 @@ def test_wrong_inputs_are_refused(arguments: dict[str, Any], message: str) -> No
 def test_model_of_another_head_is_refused() -> None:
     model = BertForMaskedLM(BertConfig(hidden_size=12, num_attention_heads=2, num_hidden_layers=1, vocab_size=40))
     pipe = HfeQuestionAnsweringPipeline(model=model, tokenizer=make_tokenizer(BERT), max_seq_len=40, device="cpu")
-    with pytest.raises(
-        ValueError, match="BertForMaskedLM does not score starts and ends.*AutoModelForQuestionAnswering"
-    ):
+    with pytest.raises(ValueError, match="BertForMaskedLM.*AutoModelForQuestionAnswering"):
         pipe(EXAMPLES[0])
 
 

@@ -13,7 +13,6 @@ from hf_encoders.models.question_answering_pipeline import (
     AnswerWindow,
     answer_windows,
     best_answers,
-    window_lengths,
 )
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, Family, make_tokenizer
 
@@ -53,11 +52,7 @@ def test_every_valid_span_is_a_candidate_once() -> None:
     found = answers_of([scores(1, 2, 3, 4)], [scores(1, 2, 3, 4)])
     assert len(found) == 10
     assert [answer.score for answer in found] == sorted((answer.score for answer in found), reverse=True)
-    assert len(answers_of([scores(1, 2, 3, 4)], [scores(1, 2, 3, 4)], n_best=3)) == 3
-
-
-def test_best_spans_are_found_where_the_best_starts_and_ends_do_not_fit() -> None:
-    """The two best starts come after the two best ends, so no pair of them is a span."""
+    # The two best starts come after the two best ends, so no pair of them is a span.
     found = answers_of([scores(1, 0, 9, 9)], [scores(8, 8, 0, -9)], n_best=2)
     assert [(answer.text, answer.score) for answer in found] == [("w5", 9), ("w5 w6", 9)]
 
@@ -71,29 +66,21 @@ def test_longest_answer_counts_tokens() -> None:
     assert texts(found)[:4] == ["w5", "w5 w6", "w7 w8", "w8"]
 
 
-def test_equal_scores_have_one_order() -> None:
+def test_equal_scores_have_one_order_and_windows_compete() -> None:
     flat = scores(0, 0, 0, 0)
     assert texts(answers_of([flat], [flat], n_best=5)) == ["w5", "w5 w6", "w5 w6 w7", "w5 w6 w7 w8", "w6"]
-    two = [window(2, 4), window(0, 2)]
     short = [scores(0, 0)] * 2
-    assert texts(answers_of(short, short, two, n_best=3)) == ["w5", "w5 w6", "w6"]
-
-
-def test_windows_compete_by_score_and_the_same_text_counts_once() -> None:
-    windows = [window(0, 3), window(1, 4)]
-    starts, ends = [scores(0, 2, 0), scores(3, 0, 0)], [scores(0, 2, 0), scores(3, 0, 0)]
-    found = answers_of(starts, ends, windows)
+    assert texts(answers_of(short, short, [window(2, 4), window(0, 2)], n_best=3)) == ["w5", "w5 w6", "w6"]
+    of_two_windows = [scores(0, 2, 0), scores(3, 0, 0)]
+    found = answers_of(of_two_windows, of_two_windows, [window(0, 3), window(1, 4)])
     assert (found[0].text, found[0].score) == ("w6", 6)
     assert texts(found).count("w6") == 1
 
 
 def test_probabilities_are_a_softmax_over_the_candidates() -> None:
     found = answers_of([scores(0, 1, -99, -99)], [scores(0, 0, -99, -99)], n_best=2)
-    total = math.exp(1) + math.exp(0)
-    assert [(answer.text, answer.probability) for answer in found] == [
-        ("w6", pytest.approx(math.exp(1) / total)),
-        ("w5", pytest.approx(1 / total)),
-    ]
+    expected = [("w6", math.e / (math.e + 1)), ("w5", 1 / (math.e + 1))]
+    assert [(answer.text, pytest.approx(answer.probability)) for answer in found] == expected
 
 
 def test_no_answer_is_the_lowest_score_of_any_window() -> None:
@@ -117,13 +104,9 @@ def test_no_answer_must_score_more_than_the_threshold_above(threshold: float, fi
     assert len(found) == 11
 
 
-def test_n_best_answers_stand_beside_no_answer() -> None:
-    """A no-answer score below all others is a candidate nevertheless."""
+def test_no_answer_is_a_candidate_next_to_n_best_or_none() -> None:
     found = answers_of([scores(2, 0, 0, 0, null=-99)], [scores(2, 0, 0, 0)], with_null=True, n_best=2)
     assert texts(found) == ["w5", "w5 w6", ""]
-
-
-def test_a_context_without_tokens_has_no_answers() -> None:
     empty = [window(0, 0)]
     assert answers_of([scores()], [scores()], empty) == []
     assert texts(answers_of([scores()], [scores()], empty, with_null=True)) == [""]
@@ -139,14 +122,11 @@ def test_blanks_are_no_part_of_an_answer() -> None:
     assert texts(found) == ["w6", "w5 w6", "w5"]
 
 
-def test_half_precision_and_batches_of_it_are_compared_exactly() -> None:
+def test_sums_are_exact_and_nan_is_refused() -> None:
     """In bfloat16 256 + 1 is 256: sums are taken in 64 bits."""
     starts, ends = scores(256, 256, 0, 0).bfloat16(), scores(0, 1, -99, -99).bfloat16()
     assert answers_of([starts], [ends], n_best=1)[0].score == 257
-
-
-def test_scores_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="hold NaN"):
+    with pytest.raises(ValueError, match="NaN"):
         answers_of([scores(0, float("nan"), 0, 0)], [scores(0, 0, 0, 0)])
 
 
@@ -183,21 +163,13 @@ def test_windows_cover_the_context_and_every_offset_is_of_its_token(family: Fami
         assert all(offset is None or offset[1] <= len(LONG) for offset in one.offsets)
 
 
-def test_token_types_of_pairs_though_alberts_tokenizer_gives_them_only_when_asked() -> None:
-    assert "token_type_ids" not in make_tokenizer(ALBERT)("a", "dog")
-    [one] = answer_windows(make_tokenizer(ALBERT), ["a"], ["dog"], 20)
-    assert one.token_type_ids == [0, 0, 0, 1, 1]
-
-
-def test_long_question_is_cut_at_a_token() -> None:
+def test_questions_are_cut_at_a_token_and_pairs_have_types() -> None:
     tokenizer = make_tokenizer(BERT)
-    [one] = answer_windows(tokenizer, [f"  {LONG}"], ["a dog"], 30, doc_stride=0, max_question_length=2)
-    assert tokenizer.decode(one.input_ids) == "[CLS] the cat [SEP] a dog [SEP]"
-
-
-def test_default_lengths() -> None:
-    assert window_lengths(512) == (128, 64)
-    assert window_lengths(90) == (30, 30)
+    [cut] = answer_windows(tokenizer, [f"  {LONG}"], ["a dog"], 30, doc_stride=0, max_question_length=2)
+    assert tokenizer.decode(cut.input_ids) == "[CLS] the cat [SEP] a dog [SEP]"
+    assert "token_type_ids" not in make_tokenizer(ALBERT)("a", "dog")  # only when asked for
+    [pair] = answer_windows(make_tokenizer(ALBERT), ["a"], ["dog"], 20)
+    assert pair.token_type_ids == [0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
