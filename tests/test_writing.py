@@ -35,13 +35,13 @@ def content(folder):
 
 
 def test_a_folder_is_replaced_when_the_new_one_is_whole(tmp_path):
-    place = tmp_path / "some" / "model"
+    model = tmp_path / "some" / "model"
     for text in ("first", "second"):
-        with replaced_folder(place) as folder:
+        with replaced_folder(model) as folder:
             (folder / text).write_text(text)
-            assert not place.exists() or content(place) == {"first": "first"}
-        assert content(place) == {text: text}
-    assert [path.name for path in place.parent.iterdir()] == ["model"]
+            assert not model.exists() or content(model) == {"first": "first"}
+        assert content(model) == {text: text}
+    assert [path.name for path in model.parent.iterdir()] == ["model"]
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
@@ -75,11 +75,11 @@ def test_a_file_is_written_whole_or_stays(tmp_path, monkeypatch):
     assert (tmp_path / "x.json").read_text() == "1"
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_damaged_json_is_told_with_the_remedy(tmp_path, text):
-    (tmp_path / "x.json").write_bytes(text)
-    with pytest.raises(ValueError, match=r"x.json is damaged \(.*\): remove it"):
-        read_json(tmp_path / "x.json", "remove it.")
+def test_damaged_json_is_refused_with_the_remedy(tmp_path):
+    for text in (b"", b"{", b"[]", b"\xff\xfe", b"null"):
+        (tmp_path / "x.json").write_bytes(text)
+        with pytest.raises(ValueError, match=r"x.json is damaged .*: remove it"):
+            read_json(tmp_path / "x.json", "remove it.")
     (tmp_path / "x.json").write_text('{"a": 1}')
     assert read_json(tmp_path / "x.json", "") == {"a": 1}
 

@@ -179,8 +179,8 @@ def publish(
 def outdated(published: list[str], new: set[str]) -> list[str]:
     """Return the weights, code and tokenizer files in a repository that a new model does not have.
 
-    >>> outdated(["README.md", "model.safetensors", "vocab.txt", "notes.txt"], {"README.md", "tokenizer.json"})
-    ['model.safetensors', 'vocab.txt']
+    >>> outdated(["README.md", "model.safetensors", "vocab.txt", "notes.txt", "modules.json"], {"README.md"})
+    ['model.safetensors', 'modules.json', 'vocab.txt']
     >>> outdated(["generator/config.json", "generator/model.safetensors", "onnx/model.safetensors"], set())
     ['generator/config.json', 'generator/model.safetensors']
     """

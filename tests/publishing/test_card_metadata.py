@@ -104,7 +104,9 @@ def test_evaluation_survives_the_hubs_form():
         ]
     )
     card = make_model_card(make_model(BERT, "AutoModelForSequenceClassification"), record, "me/encoder")
-    results = ModelCard(str(card)).data.eval_results
+    data = ModelCard(str(card)).data
+    results = data.eval_results
+    assert data.library_name == "transformers"
     found = [
         (r.task_type, r.dataset_type, r.dataset_name, r.dataset_split, r.metric_type, r.metric_value) for r in results
     ]

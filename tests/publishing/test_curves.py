@@ -135,9 +135,7 @@ def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, ca
 
 def test_what_a_panel_holds(tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(
-        curves, "draw", lambda panels, path, title, x, changes: drawn.update(panels) or drawn.update(x=x)
-    )
+    monkeypatch.setattr(curves, "draw", lambda panels, path, title, x, changes: drawn.update({**dict(panels), "x": x}))
     log = [*entries(3), {"step": 30, "eval_mlm_loss": 5.0}]
     draw_runs([Curve("run", log)], tmp_path / "x.png", against="minutes", reference=Curve("ref", entries(5)))
     assert list(drawn) == ["mlm_loss (nats per item)", "real tokens per second", "x"]
@@ -158,15 +156,11 @@ def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phas
     draw = {"baselines": baselines, "phases": phases, "evaluated": "at 128 tokens"}
     draw_runs([Curve("training", log)], tmp_path / "x.png", "run", **draw)
     panels, _, _, _, changes = drawn[0]
-    assert [label for label, _ in panels] == [
-        "mlm_loss (nats per item)",
-        "pair_loss (nats per item)",
-        "real tokens per second",
-    ]
+    labels = [label for label, _ in panels]
+    assert labels == ["mlm_loss (nats per item)", "pair_loss (nats per item)", "real tokens per second"]
     first, second, _ = ({line.label: line.points for line in lines} for _, lines in panels)
-    assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)] and first["held-out (at 128 tokens)"] == [
-        (30, 5.0)
-    ]
+    assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)]
+    assert first["held-out (at 128 tokens)"] == [(30, 5.0)]
     assert second["training"] == [(10, 0.69), (20, 0.69), (30, 0.69)]
     assert second["chance: 0.69"] == [(0, math.log(2)), (30, math.log(2))]
     assert changes == [(0, "32 tokens"), (10, "64 tokens"), (25, "128 tokens")]
@@ -229,43 +223,17 @@ def test_a_reference_keeps_recipe_text_and_evaluations_of_its_run(tmp_path, refe
         assert kept.points("eval_mlm_loss") == [(20, 5.0), (40, 5.0)]
 
 
-def test_every_shipped_reference_can_be_read():
+def test_shipped_references_are_of_the_recipes_that_are_shipped():
+    """As the run noted it. A recipe that has changed needs a new curve: the old one is of another run."""
     for name in curves.reference_names():
         reference = curves.read_reference(name)
         assert reference.points("mlm_loss", "tokens") and reference.about["hardware"]
-
-
-def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
-    """As the run noted it. A recipe that has changed needs a new curve: the old one is of another run."""
-    for name in curves.reference_names():
-        about = curves.read_reference(name).about
-        if "recipe" in about:
+        if "recipe" in reference.about:
             shipped = load_recipe(name).facts()
-            assert about["recipe"] == json.loads(json.dumps(shipped, default=str)), name
+            assert reference.about["recipe"] == json.loads(json.dumps(shipped, default=str)), name
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["empty"], "save_strategy"),
-        (["nowhere"], "does not exist"),
-        (["damaged.json"], "is damaged"),
-        (["other.json"], "holds no log"),
-        (["no_steps.json"], "entries without a step"),
-        (["run", "--reference", "unknown"], "choose one of taken"),
-        (["run", "--output", "nowhere/x.png"], "its folder does not exist"),
-        (["run", "--output", "x.docx"], "--output x.docx: must end in one of "),
-        (["run", "--output", "x"], "--output x: must end in one of "),
-        (["run", "--output", "empty"], "--output empty: is a folder: name a file"),
-        (["run", "--output", "closed/x.png"], "closed/x.png: may not be written: name another file"),
-        (["run", "--save-reference", "closed/x.json"], "written to (Permission denied): name another folder"),
-        (["run", "run", "--save-reference", "x"], "for one run"),
-        (["run", "--save-reference", "taken"], "taken.json exists: remove it"),
-        (["run", "--save-reference", "a b"], "letters, digits"),
-        (["bare", "--against", "tokens", "--output", "x.png"], "--against steps"),
-    ],
-)
-def test_what_is_refused(tmp_path, references, capsys, monkeypatch, arguments, said):
+def test_what_is_refused(tmp_path, references, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_state(tmp_path / "run", entries(3))
     write_state(tmp_path / "bare", [{"step": 1, "loss": 2.0}])
@@ -283,8 +251,26 @@ def test_what_is_refused(tmp_path, references, capsys, monkeypatch, arguments, s
     (tmp_path / "other.json").write_text("{}")
     (tmp_path / "no_steps.json").write_text('{"log_history": [{"loss": 1.0}]}')
     save_reference(Curve("x", entries(3)), "taken")
-    assert main(["plot", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    for arguments, words in (
+        ("empty", "save_strategy"),
+        ("nowhere", "does not exist"),
+        ("damaged.json", "is damaged"),
+        ("other.json", "holds no log"),
+        ("no_steps.json", "entries without a step"),
+        ("run --reference unknown", "choose one of taken"),
+        ("run --output nowhere/x.png", "its folder does not exist"),
+        ("run --output x.docx", "--output x.docx: must end in one of "),
+        ("run --output x", "--output x: must end in one of "),
+        ("run --output empty", "--output empty: is a folder: name a file"),
+        ("run --output closed/x.png", "closed/x.png: may not be written"),
+        ("run --save-reference closed/x.json", "(Permission denied): name another folder"),
+        ("run run --save-reference x", "for one run"),
+        ("run --save-reference taken", "taken.json exists: remove it"),
+        ("bare --against tokens --output x.png", "--against steps"),
+    ):
+        assert main(["plot", *arguments.split()]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["plot", "run", "--save-reference", "a b"]) == 2
 
 
 def test_sources_are_drawn_in_the_panel_of_their_term(tmp_path, monkeypatch):

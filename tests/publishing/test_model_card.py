@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from huggingface_hub import ModelCard
 
 from hf_encoders import (
     HfeAlbertConfig,
@@ -15,12 +14,12 @@ from hf_encoders import (
     HfeXLMWithLMHeadModel,
 )
 from hf_encoders.publishing.card import make_model_card
-from hf_encoders.publishing.curves import Curve, draw_runs
 from hf_encoders.publishing.record import NOT_RECORDED, TrainingRecord
 from tests.corpus.corpora import TINY_MODEL
 
 
 GOLDEN = Path(__file__).with_name("golden_card.md")
+HELD_OUT = {"task": "fill-mask", "dataset": "Held-out text"}
 RECORD = TrainingRecord(
     objectives={"masked language modelling": "15 % of the tokens", "sentence-order prediction": "half swapped"},
     corpus={"name": "a corpus", "documents": 1234, "tokens": 5678901},
@@ -30,14 +29,8 @@ RECORD = TrainingRecord(
     seconds=1234.5,
     tokens_per_second=4600.4,
     evaluation=[
-        {
-            "task": "fill-mask",
-            "dataset": "Held-out text",
-            "metric": "perplexity",
-            "value": 45.67,
-            "baseline": "unigram 600",
-        },
-        {"task": "fill-mask", "dataset": "Held-out text", "metric": "accuracy", "value": 0.3456},
+        {**HELD_OUT, "metric": "perplexity", "value": 45.67, "baseline": "unigram 600"},
+        {**HELD_OUT, "metric": "accuracy", "value": 0.3456},
     ],
     command="hf-encoders quickstart --family albert",
 )
@@ -56,15 +49,6 @@ def test_warnings_stand_below_the_figures():
     plain, warned = (str(make_model_card(model, one, name="me/encoder")) for one in (RECORD, record))
     told = "\n\n**Warning:** test: accuracy 0.5 is no better.\n\n**Warning:** test: 3 rows.\n\n## Limits"
     assert warned.partition("## Limits")[0] + "## Limits" == plain.partition("\n\n## Limits")[0] + told
-
-
-def test_the_metadata_is_what_the_hub_reads():
-    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **TINY_MODEL))
-    card = make_model_card(model, dataclasses.replace(RECORD, license="apache-2.0"), name="me/encoder")
-    data = ModelCard(str(card)).data
-    assert data.library_name == "transformers" and data.license == "apache-2.0"
-    results = {result.metric_type: result.metric_value for result in data.eval_results}
-    assert results == {"perplexity": 45.67, "accuracy": 0.3456}
 
 
 def test_what_was_not_recorded_is_said():
@@ -97,11 +81,3 @@ def test_the_record_survives_the_disk(tmp_path):
     RECORD.save(tmp_path)
     assert TrainingRecord.load(tmp_path) == RECORD
     assert TrainingRecord.load(tmp_path / "nowhere") == TrainingRecord()
-
-
-@pytest.mark.parametrize("pair", [True, False])
-def test_the_curve_is_a_picture(pair, tmp_path):
-    log = [{"step": i, "mlm_loss": 9.0 - i, **({"pair_loss": 0.7} if pair else {})} for i in range(5)]
-    run = Curve("training", [*log, {"step": 4, "eval_mlm_loss": 5.5}])
-    path = draw_runs([run], tmp_path / "curve.png", "title")
-    assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000

@@ -12,7 +12,6 @@ from hf_encoders.cli import main
 from hf_encoders.publishing.checks import check_files
 from hf_encoders.publishing.export import BF16_ROUNDING, export_checkpoint
 from hf_encoders.publishing.files import published_files
-from hf_encoders.publishing.publish import outdated
 from tests.commands.adapt_runs import adapt, checkpoint, write_texts
 from tests.corpus.test_extension import domain_lines
 from tests.publishing.findings import errors
@@ -95,23 +94,14 @@ def test_modules_of_others_are_neither_published_nor_copied(embedder, tmp_path, 
     assert not (exported / "modules.json").exists() and not (exported / "1_Pooling").exists()
 
 
-def test_a_module_whose_weights_are_a_pickle_is_not_copied_without_them(embedder, tmp_path, capsys):
+def test_a_pickle_or_a_link_out_of_the_folder_is_not_copied(embedder, tmp_path, capsys):
     folder, exported = Path(shutil.copytree(embedder, tmp_path / "model")), tmp_path / "exported"
     (folder / "2_Dense" / "model.safetensors").rename(folder / "2_Dense" / "pytorch_model.bin")
     assert any("2_Dense/pytorch_model.bin is a pickle" in text for text in errors(check_files(folder)))
     export_checkpoint(folder, "native", exported)
     assert "left out" in capsys.readouterr().err and not (exported / "modules.json").exists()
-
-
-def test_a_link_out_of_the_folder_is_not_followed(embedder, tmp_path):
-    folder = Path(shutil.copytree(embedder, tmp_path / "model"))
     (folder / "1_Pooling" / "config.json").unlink()
     (folder / "1_Pooling" / "config.json").symlink_to("/etc/hostname")
+    (folder / "2_Dense" / "pytorch_model.bin").rename(folder / "2_Dense" / "model.safetensors")
     with pytest.raises(ValueError, match="1_Pooling/config.json is outside of the folder"):
         published_files(folder)
-
-
-def test_modules_of_an_earlier_model_do_not_stay_on_the_hub():
-    assert outdated(["modules.json", "sentence_bert_config.json", "notes.json"], set()) == [
-        "modules.json", "sentence_bert_config.json",
-    ]  # fmt: skip

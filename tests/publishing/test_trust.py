@@ -183,14 +183,14 @@ def test_code_lies_in_the_directory(directory, tmp_path):
             assert "is not a module.Class of a file in" in text and repr(reference) in text
 
 
-@pytest.mark.parametrize(
-    "name", ["README.md", "training_record.json", "tokenizer.json", "modeling_bert.py", "LICENSE"]
-)
-def test_links_out_of_the_directory_are_refused(directory, tmp_path, name):
-    (directory / name).unlink(missing_ok=True)
+def test_links_out_of_the_directory_are_refused(directory, tmp_path):
     (tmp_path / "secret").write_text("{}")
-    (directory / name).symlink_to(tmp_path / "secret")
-    assert errors(check_files(directory)) == [f"{name}: links out of {directory}: put the files themselves there."]
+    names = ["LICENSE", "README.md", "modeling_bert.py", "tokenizer.json", "training_record.json"]
+    for name in names:
+        (directory / name).unlink(missing_ok=True)
+        (directory / name).symlink_to(tmp_path / "secret")
+    expected = f"{', '.join(names)}: links out of {directory}: put the files themselves there."
+    assert errors(check_files(directory)) == [expected]
 
 
 def test_the_hub_s_cache_is_made_of_links(directory, tmp_path):
