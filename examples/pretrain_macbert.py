@@ -20,14 +20,14 @@ from hf_encoders import (
     EpochCallback,
     HfeBertConfig,
     HfeBertForPreTraining,
+    build_similar_words,
+    jieba_segmenter,
     read_documents,
     split_sentences,
     split_train_validation,
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.corpus.similar_words import build_similar_words
-from hf_encoders.corpus.word_starts import jieba_segmenter
 from hf_encoders.objectives import presets
 
 import numpy as np

@@ -12,7 +12,7 @@ def bert(*pieces: str) -> BertTokenizer:
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(names)})
 
 
-def found(lexicon: Lexicon, tokenizer, sentence: str) -> list[list[str]]:
+def entries_in(sentence: str, lexicon: Lexicon, tokenizer) -> list[list[str]]:
     ids = np.array(tokenizer(sentence, add_special_tokens=False)["input_ids"])
     begins_sentence = np.arange(len(ids)) == 0
     first, end = lexicon.find(ids, WordStarts(tokenizer)(ids, begins_sentence), begins_sentence)
@@ -56,20 +56,12 @@ class TestLongestMatch:
         first, end = lexicon.find(ids, words, np.arange(5) == 0, is_free)
         assert (first.tolist(), end.tolist()) == ([0, 2], [1, 4])
 
-    def test_ids_beyond_those_of_the_entries(self, tokenizer):
-        first, _ = Lexicon(["w5 w6"], tokenizer).find(np.array([5, 59, 5]), np.ones(3, bool), np.arange(3) == 0)
-        assert first.tolist() == []
-
 
 class TestSpelling:
-    def test_case_and_accents_are_the_tokenizers(self):
+    def test_case_and_accents_are_the_tokenizers_and_an_entry_ends_with_a_word(self):
         tokenizer = bert("new", "york", "##er", "münchen", "munchen", ".")
         lexicon = Lexicon(["New York", "München"], tokenizer)
-        assert found(lexicon, tokenizer, "new NEW YORK. Munchen") == [["new", "york"], ["munchen"]]
-
-    def test_an_entry_ends_with_a_word(self):
-        tokenizer = bert("new", "york", "##er")
-        assert found(Lexicon(["New York"], tokenizer), tokenizer, "new yorker") == []
+        assert entries_in("new NEW YORK. Munchen new yorker", lexicon, tokenizer) == [["new", "york"], ["munchen"]]
 
     @pytest.mark.parametrize("prefix", [False, True])
     def test_byte_level_tokens_after_a_space_at_the_start_and_after_a_mark(self, prefix):
@@ -79,15 +71,9 @@ class TestSpelling:
         backend.decoder = decoders.ByteLevel()
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
         lexicon = Lexicon(["a bb"], tokenizer)
-        for text, number in (
-            ("a bb", 1),
-            ("c a bb", 1),
-            ("(a bb", 1),
-            ("c a bb, a bb", 2),
-            ("a bbb", 0),
-            ("ca bb", 0),
-        ):
-            assert len(found(lexicon, tokenizer, text)) == number, text
+        texts = {"a bb": 1, "c a bb": 1, "(a bb": 1, "c a bb, a bb": 2, "a bbb": 0, "ca bb": 0}
+        for text, number in texts.items():
+            assert len(entries_in(text, lexicon, tokenizer)) == number, text
 
     def test_sentencepiece_tokens_after_a_space_and_after_a_mark(self):
         pieces = ["<unk>", "▁", "▁a", "a", "▁bb", "▁(", "b", "(", ","]
@@ -95,46 +81,43 @@ class TestSpelling:
         backend.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
         lexicon = Lexicon(["a bb"], tokenizer)
-        for text, number in (("a bb", 1), ("b a bb", 1), ("(a bb", 1), ("a bb,", 1), ("a bbb", 0)):
-            assert len(found(lexicon, tokenizer, text)) == number, text
+        for text, number in {"a bb": 1, "b a bb": 1, "(a bb": 1, "a bb,": 1, "a bbb": 0}.items():
+            assert len(entries_in(text, lexicon, tokenizer)) == number, text
 
     def test_chinese_characters_anywhere(self):
         tokenizer = bert(*"北京大学生在")
         lexicon = Lexicon(["北京", "北京大学"], tokenizer)
-        assert found(lexicon, tokenizer, "在北京大学在北京") == [[*"北京大学"], [*"北京"]]
+        assert entries_in("在北京大学在北京", lexicon, tokenizer) == [[*"北京大学"], [*"北京"]]
 
     def test_full_width_letters(self):
         backend = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
         backend.normalizer, backend.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Whitespace()
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="?")
-        assert found(Lexicon(["a b"], tokenizer), tokenizer, "\uff41 \uff42 a") == [["a", "b"]]
+        assert entries_in("\uff41 \uff42 a", Lexicon(["a b"], tokenizer), tokenizer) == [["a", "b"]]
 
     def test_only_contexts_that_matter(self):
         assert spellings(["a b"], bert("a", "b", "(")) == [[(5, 6)]]
 
 
-class TestWrongEntries:
-    def test_entries_that_cannot_be_spelled(self, tokenizer):
-        assert Lexicon(["w5", "w6 zz"], tokenizer).unspelled == ["w6 zz"]
-        with pytest.raises(ValueError, match="lexicon: the tokenizer has characters of none of the 2 entries"):
-            Lexicon(["zz", "w5 yy"], tokenizer)
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], "lexicon has no entry"),
+        (["", " "], "lexicon has no entry"),
+        ("names.txt", "lexicon='names.txt' is not a list of str"),
+        ([5], "is not a list of str"),
+        (["zz", "w5 yy"], "lexicon: the tokenizer has characters of none of the 2 entries"),
+    ],
+)
+def test_wrong_entries(tokenizer, entries, message):
+    with pytest.raises(ValueError, match=message):
+        Lexicon(entries, tokenizer)
 
-    @pytest.mark.parametrize(
-        ("entries", "message"),
-        [
-            ([], "lexicon has no entry"),
-            (["", " "], "lexicon has no entry"),
-            ("names.txt", "lexicon='names.txt' is not a list of str"),
-            ([5], "is not a list of str"),
-        ],
-    )
-    def test_no_list_of_entries(self, tokenizer, entries, message):
-        with pytest.raises(ValueError, match=message):
-            Lexicon(entries, tokenizer)
 
-    def test_a_slow_tokenizer(self):
-        with pytest.raises(ValueError, match="CanineTokenizer is written in Python"):
-            Lexicon(["a"], CanineTokenizer())
+def test_entries_that_cannot_be_spelled_and_a_slow_tokenizer(tokenizer):
+    assert Lexicon(["w5", "w6 zz"], tokenizer).unspelled == ["w6 zz"]
+    with pytest.raises(ValueError, match="CanineTokenizer is written in Python"):
+        Lexicon(["a"], CanineTokenizer())
 
 
 class TestFiles:
@@ -147,21 +130,17 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"# nothing\n\n", "--lexicon 'FILE' has no entry"),
+            (b"# nothing\n\n", "' has no entry"),
             (bytes(range(256)) * 4, "is a binary file"),
             (("Köln\n" * 20).encode("utf-16"), "is a binary file"),
+            (None, "is not a file"),
         ],
     )
     def test_other_files_are_refused(self, tmp_path, content, message):
-        file = tmp_path / "names.txt"
-        file.write_bytes(content)
-        with pytest.raises(ValueError) as error:
-            read_entries(file, "--lexicon ")
-        assert message.replace("FILE", str(file)) in str(error.value)
-
-    def test_a_file_that_is_not_there(self, tmp_path):
-        with pytest.raises(ValueError, match="is not a file: name a text file with one entry a line"):
-            read_entries(tmp_path)
+        if content is not None:
+            (tmp_path / "names.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=f"--lexicon '.*names.txt.*{message}"):
+            read_entries(tmp_path / "names.txt", "--lexicon ")
 
     def test_names_of_jieba(self):
         pytest.importorskip("jieba")

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.corpus.sentencepiece_model import tokenizer_of_sentencepiece
+from hf_encoders.corpus.tokenizer_training import special_token
 from hf_encoders.registration import config_class_of
 from hf_encoders.tokenizer_loading import load_tokenizer
 
@@ -80,22 +81,24 @@ def assert_cuts_as(model, tokenizer, texts=TEXTS):
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("name", FILES)
 def test_pieces_are_those_of_sentencepiece(kind, name, tmp_path):
-    file = trained(tmp_path, kind, **FILES[name])
+    file, config_class = trained(tmp_path, kind, **FILES[name]), config_class_of("albert")
     if (kind, name) == ("bpe", "user"):
-        with pytest.raises(ValueError, match="some.model is a BPE model with user-defined symbols"):
-            tokenizer_of_sentencepiece(file, config_class_of("albert"))
+        with pytest.raises(ValueError, match="BPE model with user-defined symbols"):
+            tokenizer_of_sentencepiece(file, config_class)
     else:
-        assert_cuts_as(
-            spm.SentencePieceProcessor(model_file=str(file)),
-            tokenizer_of_sentencepiece(file, config_class_of("albert")),
-        )
+        model = spm.SentencePieceProcessor(model_file=str(file))
+        assert_cuts_as(model, tokenizer_of_sentencepiece(file, config_class))
+
+
+def convert(file, *words) -> int:
+    return main(["tokenizer", "--from-sentencepiece", *map(str, (file, *words))])
 
 
 @pytest.mark.parametrize("family", ["albert", "xlm-roberta", "xlnet"])
 def test_the_command_writes_a_tokenizer_that_everybody_reads(family, tmp_path, capsys):
     file = trained(tmp_path)
-    words = ["tokenizer", "--from-sentencepiece", file, "--family", family, "--output", tmp_path / "out"]
-    assert main([*map(str, words), "--max-length", "64"]) == 0
+    words = [file, "--family", family, "--output", tmp_path / "out"]
+    assert convert(*words, "--max-length", 64) == 0
     assert "entries; a model's vocab_size: " in capsys.readouterr().out
     model, config_class = spm.SentencePieceProcessor(model_file=str(file)), config_class_of(family)
     backend = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
@@ -104,16 +107,13 @@ def test_the_command_writes_a_tokenizer_that_everybody_reads(family, tmp_path, c
         assert tokenizer(*TEXTS[:2]).input_ids == backend.encode(*TEXTS[:2]).ids
         assert tokenizer.model_max_length == 64
         for number, role in enumerate(config_class.FIRST_SPECIAL_TOKENS):
-            assert (
-                tokenizer.convert_tokens_to_ids(role if role[0] == "<" else getattr(tokenizer, f"{role}_token"))
-                == number
-            )
+            assert tokenizer.convert_tokens_to_ids(special_token(tokenizer, role)) == number
         if config_class.LAST_SPECIAL_TOKENS:
             assert tokenizer.mask_token_id == len(tokenizer) - 1
-        own = [model.id_to_piece(number) for number in range(3, len(model))]  # 0 to 2: unknown, first, last
+        rest = [model.id_to_piece(number) for number in range(3, len(model))]  # 0 to 2: unknown, first, last
         first = len(config_class.FIRST_SPECIAL_TOKENS)
-        assert tokenizer.convert_ids_to_tokens(list(range(first, first + len(own)))) == own
-    assert main([*map(str, words)]) == 2
+        assert tokenizer.convert_ids_to_tokens(list(range(first, first + len(rest)))) == rest
+    assert convert(*words) == 2
     assert "holds a tokenizer" in capsys.readouterr().err
 
 
@@ -137,32 +137,24 @@ def test_case_and_accents(tmp_path):
 
 @pytest.mark.parametrize("kind", ["char", "word"])
 def test_models_of_other_kinds_are_refused(kind, tmp_path, capsys):
-    file = trained(tmp_path, kind)
-    assert (
-        main(["tokenizer", "--from-sentencepiece", str(file), "--kind", "unigram", "--output", str(tmp_path / "out")])
-        == 2
-    )
+    assert convert(trained(tmp_path, kind), "--kind", "unigram", "--output", tmp_path / "out") == 2
     assert "some.model cuts text into characters or words" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("tokenizer*"))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["--family", "bert"], "family 'bert' has no SentencePiece vocabulary: choose albert"),
+        (["--family", "bert"], "family 'bert' has no SentencePiece vocabulary"),
         (["--family", "albert", "--vocab-size", "9"], "--vocab-size has no effect with --from-sentencepiece"),
         (["--family", "albert", "--limit", "1"], "--limit has no effect with --from-sentencepiece"),
+        (["--family", "albert"], "a.model is not a SentencePiece model"),
         (["--extend", "nowhere"], "--from-sentencepiece reads none"),
     ],
 )
-def test_what_does_not_go_together_is_refused(words, said, tmp_path, capsys):
+def test_wrong_input(words, message, tmp_path, capsys):
     (tmp_path / "a.model").write_bytes(b"nothing")
-    assert (
-        main(["tokenizer", "--from-sentencepiece", str(tmp_path / "a.model"), *words, "--output", str(tmp_path / "o")])
-        == 2
-    )
-    assert said in capsys.readouterr().err
-    with pytest.raises(ValueError, match="a.model is not a SentencePiece model"):
-        tokenizer_of_sentencepiece(tmp_path / "a.model", config_class_of("albert"))
+    assert convert(tmp_path / "a.model", *words, "--output", tmp_path / "o") == 2
+    assert message in capsys.readouterr().err
     with pytest.raises(ValueError, match="a.model' is a bare SentencePiece model: .*--from-sentencepiece"):
         load_tokenizer(tmp_path / "a.model", "--tokenizer")
