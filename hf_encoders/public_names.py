@@ -65,7 +65,8 @@ PUBLIC_NAMES = {  # module -> its public names
     "training.callbacks": ["CompactProgressCallback", "EpochCallback", "HubCodeCallback", "MaskRate"],
     "training.checkpoints": ["newest_good_checkpoint"],
     "training.fault_tolerance": ["FaultTolerantTrainer", "InterruptionCallback"],
-    "training.health": ["HealthCallback", "NonFiniteLossError"],
+    "training.health": ["HealthCallback"],
+    "training.health_checks": ["NonFiniteLossError"],
     "training.trainer": ["PreTrainingTrainer"],
     "registration": ["add_family", "take_over_auto_classes"],
 }

@@ -42,9 +42,7 @@ class EpochCallback(TrainerCallback):
     only for the sampler.
     """
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Set `state.epoch`, which is a fraction if training resumes within an epoch."""
         for dataset in epoch_datasets(getattr(kwargs["train_dataloader"], "dataset", None)):
             # The addend is smaller than a step's share of an epoch, and larger than rounding errors.
@@ -75,9 +73,7 @@ class HubCodeCallback(TrainerCallback):
         self.trainer = trainer
         self._reported: set[Future] = set()
 
-    def on_push_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_push_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Copy the files of the model and its configuration to the folder that is pushed, in the main process.
 
         Earlier pushes end first: there are some only with `hub_always_push`.
@@ -90,9 +86,7 @@ class HubCodeCallback(TrainerCallback):
             custom_object_save(model, args.output_dir)
             custom_object_save(model.config, args.output_dir)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Wait for the last push, as `Trainer` does right after this, and report a failure."""
         self._end_pushes(state)
 
@@ -119,9 +113,7 @@ class CompactProgressCallback(ProgressCallback):
 
     SHOWN: tuple[str, ...] | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """As in `ProgressCallback`; the bar of a resumed run starts at its first step."""
         if state.is_world_process_zero:
             self.training_bar = labelled_bar("training", state.max_steps, initial=state.global_step)

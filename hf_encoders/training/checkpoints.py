@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are intact, and what is wrong with the others.
+"""Atomic checkpoints, which of them are intact, and what they store about their run.
 
 `FaultTolerantTrainer` writes a list of files with sizes and checksums into each checkpoint, and every byte is compared
 with that list. A checkpoint without one (of the stock `Trainer`) is trusted if it has `trainer_state.json`, which
@@ -83,8 +83,8 @@ def checkpoints_by_step(folder: Path) -> list[Path]:
     """Return the subfolders with a checkpoint's name, highest step first."""
     if not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=step_of, reverse=True)
+    folders = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -94,11 +94,11 @@ def step_of(checkpoint: Path) -> int:
 
 def checksum(path: str | os.PathLike) -> str:
     """Return the CRC-32 of a file as 8 hexadecimal digits: against damage, not against forgery."""
-    found = 0
+    crc = 0
     with open(path, "rb") as file:
         while block := file.read(READ_BYTES):
-            found = zlib.crc32(block, found)
-    return f"{found:08x}"
+            crc = zlib.crc32(block, crc)
+    return f"{crc:08x}"
 
 
 def list_of_files(checkpoint: Path, facts: dict[str, Any]) -> dict[str, Any]:
@@ -148,11 +148,11 @@ def problem_of_checkpoint(checkpoint: str | os.PathLike) -> str | None:
     for name, expected in files.items():
         path = checkpoint / name
         try:
-            found = checksum(path)
+            actual = checksum(path)
         except OSError as error:
             return f"{path} cannot be read ({error})."
-        if found != expected["crc32"]:
-            return f"{path} is not what was saved (checksum {found} instead of {expected['crc32']})."
+        if actual != expected["crc32"]:
+            return f"{path} is not what was saved (checksum {actual} instead of {expected['crc32']})."
     return None
 
 
@@ -276,15 +276,15 @@ def description_of_corpus(store: FlatCorpus) -> dict[str, Any]:
     >>> description_of_corpus(FlatCorpus.of(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]})))
     {'documents': 2, 'sentences': 3, 'tokens': 4, 'crc32': 'b6ae1255'}
     """
-    tokens, found = store.tokens, 0
+    tokens, crc = store.tokens, 0
     last = max(len(tokens) - TOKENS_PER_SAMPLE, 0)
     for start in np.unique(np.linspace(0, last, SAMPLES).astype(np.int64)):
-        found = zlib.crc32(np.ascontiguousarray(tokens[start : start + TOKENS_PER_SAMPLE], dtype="<i4"), found)
+        crc = zlib.crc32(np.ascontiguousarray(tokens[start : start + TOKENS_PER_SAMPLE], dtype="<i4"), crc)
     return {
         "documents": store.num_documents,
         "sentences": store.num_sentences,
         "tokens": len(tokens),
-        "crc32": f"{found:08x}",
+        "crc32": f"{crc:08x}",
     }
 
 
@@ -338,7 +338,7 @@ def what_differs(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def has_same_position(saved: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether a step stands for the same position in the data.
+    """Return whether step k reads the same examples.
 
     Also where a dataset holds a whole run and was split into other micro-batches: its rows then change by the same
     factor as those of a step.

@@ -40,7 +40,7 @@ def check_launch(args: TrainingArguments, accelerator: Accelerator) -> None:
 
 
 def requests_sharding(args: TrainingArguments) -> bool:
-    """Whether the arguments or accelerate's configuration request FSDP."""
+    """Return whether the arguments or accelerate's configuration request FSDP."""
     return bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
@@ -118,7 +118,7 @@ def shard(accelerator: Accelerator, model: nn.Module) -> None:
 
 
 def any_process(flag: bool, device: torch.device | str) -> bool:
-    """Whether `flag` is true in any process; see `max_over_processes`."""
+    """Return whether `flag` is true in any process; see `max_over_processes`."""
     return max_over_processes(int(flag), device) > 0
 
 

@@ -61,9 +61,9 @@ class FaultTolerantTrainer(Trainer):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        given = [one for one in self.callback_handler.callbacks if isinstance(one, InterruptionCallback)]
-        self.interruption = given[0] if given else InterruptionCallback()
-        if not given:
+        callbacks = [each for each in self.callback_handler.callbacks if isinstance(each, InterruptionCallback)]
+        self.interruption = callbacks[0] if callbacks else InterruptionCallback()
+        if not callbacks:
             self.add_callback(self.interruption)
         self._last_checkpoint: Path | None = None  # that this run wrote or resumed from
         self._is_saving = False
@@ -148,8 +148,8 @@ class FaultTolerantTrainer(Trainer):
 
     def _newest_good(self) -> Path:
         """Return the newest intact checkpoint, the same in all processes."""
-        found = newest_good_checkpoint(self.args.output_dir) if self.args.process_index == 0 else None
-        step = max_over_processes(-1 if found is None else int(found.name.partition("-")[2]), self.args.device)
+        newest = newest_good_checkpoint(self.args.output_dir) if self.args.process_index == 0 else None
+        step = max_over_processes(-1 if newest is None else int(newest.name.partition("-")[2]), self.args.device)
         if step < 0:
             raise ValueError(
                 f"resume_from_checkpoint=True: there is no intact checkpoint in output_dir={self.args.output_dir!r}. "
@@ -260,13 +260,13 @@ class FaultTolerantTrainer(Trainer):
             return
         # By time, as in `Trainer`: checkpoints of higher steps may be older than a restart.
         try:
-            found = [Path(path) for path in sort_checkpoints(str(run_folder), use_mtime=True)]
+            checkpoints = [Path(path) for path in sort_checkpoints(str(run_folder), use_mtime=True)]
         except OSError as error:
             logger.warning(f"{run_folder} could not be searched for surplus checkpoints ({error}): none is removed.")
             return
         kept = {newest} | {Path(path) for path in [self.state.best_model_checkpoint] if path is not None}
-        surplus = len(found) - max(limit, len(kept.intersection(found)))
-        for checkpoint in [path for path in found if path not in kept][: max(surplus, 0)]:
+        surplus = len(checkpoints) - max(limit, len(kept.intersection(checkpoints)))
+        for checkpoint in [path for path in checkpoints if path not in kept][: max(surplus, 0)]:
             remove_checkpoint(checkpoint, run_folder / UNFINISHED)
 
     @contextmanager
@@ -323,26 +323,20 @@ class InterruptionCallback(TrainerCallback):
         self._handlers_before: dict[signal.Signals, Any] = {}
         self._process = os.getpid()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Install the signal handlers."""
         self.interrupted_by = self._received = None
         self._process = os.getpid()
         if threading.current_thread() is threading.main_thread() and not self._handlers_before:
             self._handlers_before = {number: signal.signal(number, self._receive) for number in SIGNALS}
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Request a checkpoint and the end of training if any process got a signal."""
         if self.interrupted_by is None and self._is_interrupted(args):
             control.should_training_stop = True
             control.should_save = control.should_save or args.save_strategy != SaveStrategy.NO
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Restore the handlers and print how to resume."""
         self.restore()
         # Also a signal after the last step, in any process: all must end in the same way.
@@ -389,7 +383,7 @@ class InterruptionCallback(TrainerCallback):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that a device or the machine ran out of memory.
+    """Return whether an error means that a device or the machine ran out of memory.
 
     accelerate's test, which `auto_find_batch_size` uses, knows the messages of CUDA, ROCm, XPU, MPS, HPU and torch's
     CPU allocator. Errors with a type of their own are added: Python's, CUDA's, and ENOMEM.
@@ -410,10 +404,11 @@ def what_to_lower(args: TrainingArguments) -> str:
     """Return a sentence: the setting to lower, and the one to raise so that training stays the same."""
     rows, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
     if rows > 1:
-        fewer, more = smaller_micro_batches(rows, accumulation)
+        step = rows * accumulation
+        fewer = next(number for number in range(rows // 2, 0, -1) if step % number == 0)
         remedy = (
             f"Lower per_device_train_batch_size={rows} to {fewer} and raise gradient_accumulation_steps="
-            f"{accumulation} to {more}, which trains on the same batches"
+            f"{accumulation} to {step // fewer}, which trains on the same batches"
         )
     else:
         remedy = "per_device_train_batch_size is 1: halve max_length of the dataset"
@@ -422,18 +417,7 @@ def what_to_lower(args: TrainingArguments) -> str:
     return f"{remedy}; or set activation_checkpointing=True, which stores less and recomputes it."
 
 
-def smaller_micro_batches(rows: int, accumulation: int) -> tuple[int, int]:
-    """Return rows, at most half as many, and accumulation steps that make the same optimizer step.
-
-    >>> smaller_micro_batches(4, 1), smaller_micro_batches(3, 1), smaller_micro_batches(5, 4)
-    ((2, 2), (1, 3), (2, 10))
-    """
-    step = rows * accumulation
-    fewer = next(number for number in range(rows // 2, 0, -1) if step % number == 0)
-    return fewer, step // fewer
-
-
 def recomputes(args: TrainingArguments) -> bool:
-    """Whether activations are recomputed in the backward pass."""
+    """Return whether activations are recomputed in the backward pass."""
     # transformers before 5.20 has only the name gradient_checkpointing, now an alias.
     return bool(getattr(args, "activation_checkpointing", None) or args.gradient_checkpointing)

@@ -2,7 +2,7 @@
 
 Batches are counted by a forward hook on the model, so it works in the stock `Trainer` too, padded or packed, with
 accumulation and in several processes. On a GPU nothing waits for a metric before `Trainer` logs. The thresholds of
-warnings are in `health_warnings.py`.
+warnings are in `health_checks.py`.
 """
 
 import sys
@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 from accelerate.utils import reduce
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -30,8 +28,7 @@ from hf_encoders.objectives.batches import IGNORED
 from hf_encoders.publishing.files import WARNINGS_FIELD
 from hf_encoders.publishing.hardware import measure_gemm_rate, predicts_tokens, training_flops
 from hf_encoders.registration import configurations
-from hf_encoders.training.distributed import max_over_processes
-from hf_encoders.training.health_warnings import WarningContext, new_warnings
+from hf_encoders.training.health_checks import FiniteLossWatch, WarningContext, new_warnings
 
 
 logger = logging.get_logger(__name__)
@@ -64,7 +61,7 @@ class BatchCounts:
 
     @classmethod
     def of(cls, counts: torch.Tensor, terms: Sequence[str]) -> "BatchCounts":
-        """Counts from a sum of what `count_batch` returned for the same terms."""
+        """Return counts from a sum of what `count_batch` returned for the same terms."""
         values = counts.tolist()
         labels = {term: LabelCounts(*values[5 + 3 * i : 8 + 3 * i]) for i, term in enumerate(terms)}
         return cls(*values[:5], labels)
@@ -115,7 +112,7 @@ def count_batch(batch: Mapping[str, Any], special_ids: torch.Tensor, terms: Mapp
 
 
 def token_labels(batch: Mapping[str, Any]) -> torch.Tensor | None:
-    """The labels of a batch if there is one class per token, else None."""
+    """Return the labels of a batch if there is one class per token, else None."""
     labels, ids = batch.get("labels"), batch["input_ids"]
     is_per_token = torch.is_tensor(labels) and labels.shape == ids.shape and not labels.is_floating_point()
     return labels if is_per_token else None
@@ -128,7 +125,7 @@ class LabelFrequencies:
         vocab_size (`int`): V.
     """
 
-    # Labels per vocabulary entry: with fewer, the estimate is off by more than the thresholds in `health_warnings.py`.
+    # Labels per vocabulary entry: with fewer, the estimate is off by more than the thresholds in `health_checks.py`.
     LABELS_PER_ENTRY = 10
 
     def __init__(self, vocab_size: int):
@@ -139,12 +136,12 @@ class LabelFrequencies:
         """Count labels of any shape, except ignored ones; does not wait for a GPU."""
         if self._counts is None:
             self._counts = torch.zeros(self.vocab_size + 1, dtype=torch.int64, device=labels.device)
-        # Place 0 is for ignored labels: selecting the others would wait for their number.
+        # Entry 0 is for ignored labels: selecting the others would wait for their number.
         places = torch.where(labels == IGNORED, 0, labels + 1).flatten()
         self._counts.scatter_add_(0, places, torch.ones_like(places))
 
     def cross_entropy(self) -> float | None:
-        """Nats per label under the labels' own frequencies, each plus one; None before there are enough.
+        """Return the nats per label under the labels' own frequencies, each plus one; None before there are enough.
 
         >>> frequencies = LabelFrequencies(vocab_size=2)
         >>> frequencies.add(torch.tensor([0, 1, -100] * 9)); print(frequencies.cross_entropy())
@@ -160,133 +157,6 @@ class LabelFrequencies:
             return None
         log_probabilities = ((counts + 1) / (total + self.vocab_size)).log()
         return float(-(counts * log_probabilities).sum() / total)
-
-
-# What a process found in a step. The loss ranks higher: its gradients reach every process.
-FINITE, GRADIENT, LOSS = range(3)
-WHAT = {GRADIENT: "a gradient, though not the loss,", LOSS: "the loss"}
-
-
-class NonFiniteLossError(ValueError):
-    """The run was stopped; the message names what was not finite, the file with the batch, and the remedy."""
-
-
-@dataclass
-class SeenLoss:
-    """One micro-batch of the step."""
-
-    batch: Mapping[str, Any]
-    is_finite: torch.Tensor  # of shape `()`, on the CPU
-    arrived: Any = None  # CUDA event after which `is_finite` may be read
-
-    def loss_is_finite(self) -> bool:
-        """Whether the loss is finite; waits for the loss, not for later work."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return bool(self.is_finite)
-
-
-class FiniteLossWatch:
-    """Remembers the micro-batches of one optimizer step, and checks their losses before it.
-
-    On CUDA one flag per micro-batch is copied in the background while the backward pass runs; reading it waits only
-    for the forward pass. Gradients, which can overflow where the loss does not, are checked on a CPU only: on a GPU
-    that would wait for the backward pass at every step. There the next loss shows it, and the message says that the
-    weights are corrupted. Several processes exchange what they found, so that all of them stop.
-    """
-
-    def __init__(self) -> None:
-        self._seen: list[SeenLoss] = []
-
-    def begin_step(self) -> None:
-        """Forget the previous step."""
-        self._seen = []
-
-    def see(self, batch: Mapping[str, Any], loss: torch.Tensor) -> None:
-        """Remember a micro-batch and its loss of shape `()`."""
-        is_finite = torch.isfinite(loss.detach()).all()
-        if loss.device.type != "cuda":
-            self._seen.append(SeenLoss(batch, is_finite.cpu()))
-            return
-        flag = torch.empty((), dtype=torch.bool, pin_memory=True)
-        flag.copy_(is_finite, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        self._seen.append(SeenLoss(batch, flag, arrived))
-
-    def check(
-        self, model: nn.Module, step: int, folder: Path, process: int = 0, device: torch.device | str = "cpu"
-    ) -> None:
-        """Check the losses of the step after `step`, and on a CPU the gradients; a collective operation.
-
-        The batch is saved in `folder`, under a name with `process`, the rank. Processes exchange tensors on `device`.
-
-        Raises:
-            NonFiniteLossError: if one is not finite, in any process.
-        """
-        bad, found = [seen.batch for seen in self._seen if not seen.loss_is_finite()], LOSS
-        if not bad:
-            bad = [seen.batch for seen in self._seen]
-            found = FINITE if not bad or gradients_are_finite(model) else GRADIENT
-        worst = max_over_processes(found, device)
-        if worst == FINITE:
-            return
-        if found < worst:
-            raise NonFiniteLossError(
-                f"{WHAT[worst]} of step {step + 1} is not finite in another process, whose message names its batch "
-                "and the remedy. The step was skipped."
-            )
-        corrupted = sum(1 for weight in model.parameters() if not torch.isfinite(of_this_process(weight)).all())
-        # `Trainer` pushes its output folder less what begins with an underscore, and this is text of the corpus.
-        path = folder / f"_not_finite-step-{step + 1}-process-{process}.safetensors"
-        message = describe(WHAT[found], step, f"is saved in {path}", corrupted)
-        try:
-            save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
-        except (OSError, SafetensorError) as error:
-            message = describe(WHAT[found], step, f"could not be saved in {path} ({error})", corrupted)
-        raise NonFiniteLossError(message)
-
-
-def gradients_are_finite(model: nn.Module) -> bool:
-    """Whether all gradients on the CPU are finite; of sharded ones, this process's part."""
-    gradients = [of_this_process(weight.grad) for weight in model.parameters() if weight.grad is not None]
-    # A sum is not finite if an element is not; for finite elements it overflows only if a norm does.
-    sums = [one.sum(dtype=torch.float32) for one in gradients if one.device.type == "cpu" and not one.is_sparse]
-    return not sums or bool(torch.isfinite(torch.stack(sums)).all())
-
-
-def of_this_process(tensor: torch.Tensor) -> torch.Tensor:
-    """The local part of a sharded tensor: gathering the whole would be a collective operation."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def describe(what: str, step: int, where: str, corrupted: int) -> str:
-    """The message: what was not finite, where the batch is, the remedy."""
-    remedy = (
-        "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, resume "
-        "from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or bf16 instead "
-        "of fp16"
-    )
-    if corrupted:
-        remedy = (
-            f"{corrupted} weight tensors are not finite either, so an earlier step corrupted them: resume from "
-            "a checkpoint before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
-        )
-    return f"{what} of step {step + 1} is not finite. The batch {where}, and the step was skipped. {remedy}."
-
-
-def save_batches(batches: list[Mapping[str, Any]], path: Path, metadata: dict[str, str]) -> None:
-    """Write the tensors and integers of batches; with several, names start with the batch's number and a point."""
-    tensors = {}
-    for number, batch in enumerate(batches):
-        prefix = f"{number}." if len(batches) > 1 else ""
-        for name, value in batch.items():
-            if isinstance(value, (torch.Tensor, int)):
-                # Tensors that share memory cannot be in one file.
-                value = torch.as_tensor(value).detach().cpu()
-                tensors[prefix + name] = value.clone(memory_format=torch.contiguous_format)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, path, metadata)
 
 
 @dataclass
@@ -409,7 +279,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         self._hook = model.register_forward_hook(hook, with_kwargs=True)
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        """End of the wait for data."""
+        """End the wait for data."""
         now = time.perf_counter()
         if self._idle_since is not None:
             waits = self._times.mixed_waits if self._is_mixed else self._times.waits
@@ -424,18 +294,14 @@ class HealthCallback(TrainerCallback, ExportableState):
         """Stop if the step would corrupt the weights."""
         self._losses.check(model, state.global_step, Path(args.output_dir), args.process_index, args.device)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Start of the wait for data; before a checkpoint, gather the counts of all processes."""
         self._idle_since = time.perf_counter()
         self._times.seconds += self._idle_since - self._began
         if control.should_save:
             self._gather_counts(args.device)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """As at the end of a step; the time between epochs does not count as waiting for data."""
         self._idle_since = None
         if control.should_save:
@@ -452,11 +318,11 @@ class HealthCallback(TrainerCallback, ExportableState):
             # `Trainer` has just synchronised with the device.
             self._times.seconds += time.perf_counter() - self._idle_since
         self._add_up(args.device)
-        found = self._metrics(args, kwargs["model"])
+        metrics = self._metrics(args, kwargs["model"])
         self._window, self._times = None, StepTimes()
-        logs.update(found)
+        logs.update(metrics)
         entry = state.log_history[-1]
-        entry.update(found)
+        entry.update(metrics)
         schedule = args.get_warmup_steps(state.max_steps), state.max_steps
         workers = args.dataloader_num_workers
         context = WarningContext(*schedule, self._unigram(), workers, self._token_loss, self.is_trained)
@@ -476,9 +342,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         """Leave out the time of saving."""
         self._mark_idle()
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Count the steps since the last log, and remove the hook."""
         self._add_up(args.device)
         self._window, self._times = None, StepTimes()
@@ -526,7 +390,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         self._counts = None
 
     def _counted(self) -> BatchCounts:
-        """Counts of all processes since the last log."""
+        """Return the counts of all processes since the last log."""
         return BatchCounts() if self._window is None else BatchCounts.of(self._window, list(self._terms))
 
     def _add_up(self, device: torch.device) -> None:
@@ -544,33 +408,33 @@ class HealthCallback(TrainerCallback, ExportableState):
         return self._frequencies.cross_entropy()
 
     def _metrics(self, args: TrainingArguments, model: nn.Module) -> dict[str, float]:
-        """The metrics of a log, except those without data."""
-        counts, seconds, found = self._counted(), self._times.seconds, {}
+        """Return the metrics of a log, except those without data."""
+        counts, seconds, metrics = self._counted(), self._times.seconds, {}
         if not counts.tokens or not seconds:
-            return found
-        found["tokens_per_second"] = counts.tokens / seconds
-        found["padding_share"] = 1 - counts.tokens / counts.positions
+            return metrics
+        metrics["tokens_per_second"] = counts.tokens / seconds
+        metrics["padding_share"] = 1 - counts.tokens / counts.positions
         if counts.maskable:
-            found["mask_rate"] = counts.predicted / counts.maskable
+            metrics["mask_rate"] = counts.predicted / counts.maskable
         for term, of_term in counts.labels.items():
             if of_term.examples:
-                found[f"{term}_share"] = of_term.labelled / of_term.examples
+                metrics[f"{term}_share"] = of_term.labelled / of_term.examples
             if of_term.labelled:
-                found[f"{term}_label_1_share"] = of_term.label_1 / of_term.labelled
+                metrics[f"{term}_label_1_share"] = of_term.label_1 / of_term.labelled
         if has_known_flops(model):
             rate = gemm_rate(arithmetic(args, model), args.device, torch.get_num_threads())
             # float32, because MPS has no float64.
             rate = float(self._over_processes(torch.tensor(rate, device=args.device)))
             items = counts.squared_lengths, counts.predicted, counts.labelled
-            found["mfu"] = training_flops(model, counts.tokens, *items) / seconds / rate
+            metrics["mfu"] = training_flops(model, counts.tokens, *items) / seconds / rate
         wait_share = self._times.wait_share()
         if wait_share is not None:
-            found["data_wait_share"] = wait_share
-        return {**found, "tokens_seen": self.tokens_seen, "training_seconds": self.training_seconds}
+            metrics["data_wait_share"] = wait_share
+        return {**metrics, "tokens_seen": self.tokens_seen, "training_seconds": self.training_seconds}
 
 
 def masks_special_tokens(data_loader: Any) -> bool:
-    """Whether the collator of a data loader has `mask_special_tokens=True`."""
+    """Return whether the collator of a data loader has `mask_special_tokens=True`."""
     collator = getattr(data_loader, "collate_fn", None)
     collator = getattr(collator, "data_collator", collator)  # `Trainer` may wrap it to remove unused columns
     masking = getattr(getattr(collator, "masker", None), "masking", None)
@@ -578,22 +442,22 @@ def masks_special_tokens(data_loader: Any) -> bool:
 
 
 def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
-    """Ids that are never predicted: the tokenizer's or, without one, the configuration's."""
+    """Return the ids that are never predicted: the tokenizer's or, without one, the configuration's."""
     if hasattr(tokenizer, "all_special_ids"):
         return never_masked(tokenizer)
     names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-    found = {getattr(model.config, name, None) for name in names}
-    return sorted(id for id in found if isinstance(id, int))
+    ids = {getattr(model.config, name, None) for name in names}
+    return sorted(id for id in ids if isinstance(id, int))
 
 
 def has_known_flops(model: nn.Module) -> bool:
-    """Whether `publishing/hardware.py` covers the model: this package's families, in transformers' classes too."""
+    """Return whether `publishing/hardware.py` covers the model's family, in transformers' classes too."""
     known = [config.model_type for config in configurations()]
     return isinstance(model, PreTrainedModel) and model.config.model_type.removeprefix("hfe_") in known
 
 
 def arithmetic(args: TrainingArguments, model: PreTrainedModel) -> torch.dtype:
-    """The type of the matrix products in training."""
+    """Return the type of the matrix products in training."""
     if args.bf16:
         return torch.bfloat16
     return torch.float16 if args.fp16 else model.dtype
@@ -601,5 +465,5 @@ def arithmetic(args: TrainingArguments, model: PreTrainedModel) -> torch.dtype:
 
 @cache
 def gemm_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float:
-    """FLOP/s of this process's device, measured once per number of threads, on which a CPU's rate depends."""
+    """Return the FLOP/s of this process's device, measured once per number of threads."""
     return measure_gemm_rate(dtype, device, GEMM_SIDES.get(device.type, GEMM_SIDE_ELSEWHERE), GEMM_SECONDS)

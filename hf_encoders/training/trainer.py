@@ -68,8 +68,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         super().__init__(*args, **kwargs)
         check_launch(self.args, self.accelerator)
         self.loss_terms: dict[str, str] = dict(getattr(self.model, "loss_terms", {}))
-        own_weights = getattr(self.model, "loss_weights", None) or {}
-        self.loss_weights = dict.fromkeys(self.loss_terms, 1.0) | dict(own_weights) | dict(loss_weights or {})
+        model_weights = getattr(self.model, "loss_weights", None) or {}
+        self.loss_weights = dict.fromkeys(self.loss_terms, 1.0) | dict(model_weights) | dict(loss_weights or {})
         self._check_settings()
         if self.loss_terms:
             # Losses are divided by the counts of the whole step, so micro-batches add up.
@@ -79,10 +79,10 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 self.label_names = [name for name in labels if name != "input_ids"]
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
-        given = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
+        callbacks = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
         self.health: HealthCallback | None = None
         if health:
-            self.health = health if isinstance(health, HealthCallback) else (given or [HealthCallback()])[0]
+            self.health = health if isinstance(health, HealthCallback) else (callbacks or [HealthCallback()])[0]
             self.health.attach(self)
             # It waits for the device twice a step, for what the callback stops at.
             self.args.logging_nan_inf_filter = False
@@ -126,7 +126,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             load_folder(resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        """As in `Trainer`; likewise."""
+        """As in `Trainer`; a model that is saved as several loads itself."""
         if hasattr(self.model, "load_folder") and not self.is_fsdp_enabled:
             self.model.load_folder(self.state.best_model_checkpoint)
         else:
@@ -154,20 +154,20 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return_outputs: bool = False,
         num_items_in_batch: dict[str, torch.Tensor] | torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """The weighted sum of the loss terms, each divided by its count in `num_items_in_batch`.
+        """Return the weighted sum of the loss terms, each divided by its count in `num_items_in_batch`.
 
         Without counts by term, as in evaluation, each is divided by its items in this micro-batch.
         """
         if not self.loss_terms:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         outputs = model(**inputs)
-        found = {name: outputs[name] for name in self.loss_terms if outputs.get(name) is not None}
-        if not found:
+        terms = {name: outputs[name] for name in self.loss_terms if outputs.get(name) is not None}
+        if not terms:
             labels = " or ".join(self.loss_terms.values())
             raise ValueError(f"the batch has no {labels}, only {', '.join(inputs)}: check the data collator.")
         counts = num_items_in_batch if isinstance(num_items_in_batch, dict) else {}
         loss = 0.0
-        for name, sums in found.items():
+        for name, sums in terms.items():
             count = counts.get(name, sums.count).clamp(min=1)
             # A number on the CPU divides as it is; one of another device waits for nothing.
             count = count if count.device.type == "cpu" else count.to(sums.nll.device)
@@ -307,22 +307,22 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return output
 
     def _evaluation_metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, float]:
-        """Metrics of an evaluation from its sums, `(terms, 4)`."""
-        found = self._metrics(sums)
-        losses = {name: found[f"{name}_loss"] for name in self.loss_terms if f"{name}_loss" in found}
+        """Return the metrics of an evaluation from its sums, `(terms, 4)`."""
+        metrics = self._metrics(sums)
+        losses = {name: metrics[f"{name}_loss"] for name in self.loss_terms if f"{name}_loss" in metrics}
         if losses:
-            found["loss"] = sum(self.loss_weights[name] * loss for name, loss in losses.items())
+            metrics["loss"] = sum(self.loss_weights[name] * loss for name, loss in losses.items())
         for name, loss in losses.items():
-            if self.loss_terms[name] == "labels" and f"{name}_accuracy" in found:
-                found["perplexity"] = math.exp(min(loss, 700.0))  # exp(700) is about the largest float
-        return {f"{prefix}_{name}": value for name, value in found.items()}
+            if self.loss_terms[name] == "labels" and f"{name}_accuracy" in metrics:
+                metrics["perplexity"] = math.exp(min(loss, 700.0))  # exp(700) is about the largest float
+        return {f"{prefix}_{name}": value for name, value in metrics.items()}
 
     def _check_settings(self) -> None:
         unknown = sorted(self.loss_weights.keys() - self.loss_terms.keys())
         if unknown:
             raise ValueError(
                 f"loss_weights: {type(self.model).__name__} has no loss term {unknown[0]!r}, only "
-                f"{', '.join(self.loss_terms) or 'a loss of its own'}."
+                f"{', '.join(self.loss_terms) or 'its own loss'}."
             )
         for is_set, name, remedy in (
             (self.label_smoother is not None, "label_smoothing_factor", "leave it 0"),
@@ -342,23 +342,23 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return torch.zeros(len(self.loss_terms), 4, dtype=torch.float64, device=device)
 
     def _taken_sums(self) -> torch.Tensor:
-        """The running sums over all processes, `(terms, 4)`, which begin again at 0."""
+        """Return the running sums over all processes, `(terms, 4)`, which begin again at 0."""
         sums, self._running = self._running, self._no_sums()
         if self.args.world_size > 1:
             sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
         return sums
 
     def _metrics(self, sums: torch.Tensor) -> dict[str, float]:
-        """Loss, accuracy and share of label 1 of the terms that had items."""
-        found = {}
+        """Return loss, accuracy and share of label 1 of the terms that had items."""
+        metrics = {}
         for name, (nll, correct, count, label_1) in zip(self.loss_terms, sums.tolist(), strict=True):
             if count > 0:
-                found[f"{name}_loss"] = nll / count
+                metrics[f"{name}_loss"] = nll / count
                 if not math.isnan(correct):
-                    found[f"{name}_accuracy"] = correct / count
+                    metrics[f"{name}_accuracy"] = correct / count
                 if not math.isnan(label_1):
-                    found[f"{name}_label_1_share"] = label_1 / count
-        return found
+                    metrics[f"{name}_label_1_share"] = label_1 / count
+        return metrics
 
     def _num_own_examples(self, inputs: Mapping[str, Any]) -> int | None:
         """Examples of the batch that no process has evaluated before; None for all of them.

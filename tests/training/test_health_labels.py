@@ -7,7 +7,7 @@ from transformers import Trainer
 
 import hf_encoders
 from hf_encoders import HealthCallback
-from hf_encoders.training.health import NonFiniteLossError
+from hf_encoders.training.health_checks import NonFiniteLossError
 from tests.training.test_health import SIZES, training_logs
 from tests.training.tiny import training_arguments
 

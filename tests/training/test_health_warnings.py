@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 
 from hf_encoders import HealthCallback, HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, NonFiniteLossError
 from hf_encoders.training import health as health
-from hf_encoders.training.health import FiniteLossWatch, SeenLoss
-from hf_encoders.training.health_warnings import WarningContext, new_warnings
+from hf_encoders.training.health_checks import FiniteLossWatch, SeenLoss, WarningContext, new_warnings
 from tests import processes
 from tests.training import spoilt_rank
 from tests.training.test_health import SIZES, Clock, collate, make, training_logs

@@ -9,7 +9,7 @@ from transformers import Trainer
 from transformers.utils import PushInProgress
 
 from hf_encoders.training import checkpoints, fault_tolerance
-from hf_encoders.training.fault_tolerance import CheckpointNotSavedError, smaller_micro_batches, what_to_lower
+from hf_encoders.training.fault_tolerance import CheckpointNotSavedError, what_to_lower
 from tests.training.tiny_run import make_trainer
 
 
@@ -96,14 +96,6 @@ def test_a_push_under_way_keeps_the_files_it_reads(tmp_path, monkeypatch, always
         upload.set_result(None)
     assert pushed.result(timeout=60) is None
     assert order == ["uploaded", *(["replaced", "pushed"] if always else [])]
-
-
-def test_what_is_lowered_makes_the_same_step():
-    for rows in range(2, 70):
-        for accumulation in range(1, 9):
-            fewer, more = smaller_micro_batches(rows, accumulation)
-            assert 1 <= fewer <= rows / 2 and fewer * more == rows * accumulation
-    assert smaller_micro_batches(64, 1) == (32, 2)
 
 
 def test_three_rows_are_lowered_to_three_times_one(tmp_path):
