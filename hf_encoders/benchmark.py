@@ -12,22 +12,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import transformers
 from torch import nn
 from tqdm import tqdm
-from transformers import (
-    AutoConfig,
-    DataCollatorForLanguageModeling,
-    ModernBertConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import DataCollatorForLanguageModeling, ModernBertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -44,8 +37,7 @@ LEARNING_RATE = 1e-5  # small: all rounds have about the same weights
 SECONDS = ("collate_seconds", "pass_seconds", "update_seconds")
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """The options of one table; bfloat16 means autocast in pre-training, and weights in bfloat16 in inference."""
 
     family: str
@@ -89,9 +81,9 @@ class Rows:
         rows = [rows[i] for i in np.random.default_rng(setting.seed).permutation(len(rows))[:count]]
         self.lengths = np.array([len(row) for row in rows])
         self.features = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in rows]
+        special = [tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in rows]
         self.stock_features = [
-            {**feature, "special_tokens_mask": tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True)}
-            for feature, row in zip(self.features, rows, strict=True)
+            {**row, "special_tokens_mask": m} for row, m in zip(self.features, special, strict=True)
         ]
         torch.manual_seed(setting.seed)
         self.arguments = DataCollatorForMaskedLM(tokenizer)(self.features)
@@ -121,12 +113,10 @@ def tokenized_rows(
         text = " ".join(sentence for document in documents for sentence in document)
         pieces = tokenizer(text, truncation=True, max_length=length, return_overflowing_tokens=True)["input_ids"]
         return [piece for piece in pieces if len(piece) == length]
-    step = {"sentences": 1, "paragraphs": SENTENCES_PER_PARAGRAPH}.get(examples)
-    texts = [
-        " ".join(document[first : first + (step or len(document))])
-        for document in documents
-        for first in range(0, len(document), step or len(document))
-    ]
+    texts = []
+    for document in documents:
+        step = {"sentences": 1, "paragraphs": SENTENCES_PER_PARAGRAPH}.get(examples, len(document))
+        texts += [" ".join(document[first : first + step]) for first in range(0, len(document), step)]
     return tokenizer(texts, truncation=True, max_length=length)["input_ids"]
 
 
@@ -161,11 +151,11 @@ class Implementation:
         return loss.detach()
 
 
-def stock_config(config: EncoderConfig) -> PreTrainedConfig:
+def stock_config(config: EncoderConfig) -> transformers.PreTrainedConfig:
     """Return a configuration as transformers' own class."""
     own_fields = ("auto_map", "architectures", "model_type", "position_embedding_type", "transformers_version")
     fields = {name: value for name, value in config.to_dict().items() if name not in own_fields}
-    return AutoConfig.for_model(config.model_type, **fields)
+    return transformers.AutoConfig.for_model(config.model_type, **fields)
 
 
 def modernbert_config(config: EncoderConfig, length: int) -> ModernBertConfig:
@@ -173,11 +163,9 @@ def modernbert_config(config: EncoderConfig, length: int) -> ModernBertConfig:
 
     Its gated feed-forward has three matrices instead of two, so each is two thirds as wide (rounded to 16).
     """
+    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
     return ModernBertConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        num_hidden_layers=config.num_hidden_layers,
-        num_attention_heads=config.num_attention_heads,
+        **{name: getattr(config, name) for name in same},
         intermediate_size=16 * max(1, round(config.intermediate_size * 2 / 3 / 16)),
         max_position_embeddings=length,
         sparse_prediction=True,
@@ -208,18 +196,19 @@ def make_implementations(
     ours = auto.from_config(config, attn_implementation="sdpa", **without_pooler)
     ours.load_state_dict(stock.state_dict())
     collate = collate_with(DataCollatorForLanguageModeling(tokenizer), rows.stock_features)
-    stock, reference = prepared(stock), f"transformers {kernel}"
-    made = [Implementation(reference, *stock, rows.in_order, collate, kernel)]
-    for name, attention in (("eager", "eager"), ("flash", FLASH)):
-        if name in against and attention != kernel:
-            made.append(Implementation(f"transformers {name}", *stock, rows.in_order, collate, attention))
-    if "grouped" in against:
-        made.append(Implementation(f"{reference}, by length", *stock, rows.by_length, collate, kernel))
+    stock, modernbert, reference = prepared(stock), (None, None), f"transformers {kernel}"
     if "modernbert" in against:
         modernbert = prepared(auto.from_config(modernbert_config(config, setting.length), attn_implementation="sdpa"))
-        kernel = FLASH if can_use_flash(setting.device, [setting.dtype]) else "sdpa"
-        name = "transformers ModernBERT, by length"
-        made.append(Implementation(name, *modernbert, rows.by_length, collate, kernel))
+    modernbert_kernel = FLASH if can_use_flash(setting.device, [setting.dtype]) else "sdpa"
+    options = {
+        "sdpa": (reference, *stock, rows.in_order, collate, kernel),
+        "eager": ("transformers eager", *stock, rows.in_order, collate, "eager"),
+        "flash": ("transformers flash", *stock, rows.in_order, collate, FLASH),
+        "grouped": (f"{reference}, by length", *stock, rows.by_length, collate, kernel),
+        "modernbert": ("transformers ModernBERT, by length", *modernbert, rows.by_length, collate, modernbert_kernel),
+    }
+    chosen = [name for name in options if name == "sdpa" or (name in against and name != kernel)]
+    made = [Implementation(*options[name]) for name in chosen]
     of_ours = (*prepared(ours), rows.in_order, collate_with(DataCollatorForMaskedLM(tokenizer), rows.features))
     if "compiled" in against:
         compiled, pads = torch.compile(ours), not has_operator(ours)
@@ -240,26 +229,27 @@ def measure(
     gemm_rate = measure_gemm_rate(dtype, device)
     turns: list[list[dict[str, float]]] = [[] for _ in implementations]
     activations = []
-    with tqdm(total=(setting.rounds + 1) * count, desc=str(setting), unit="turn") as progress:
-        for implementation in implementations:
-            batches = batches_of_round(implementation.batches, setting, 0)
-            largest = max(batches, key=rows.positions)
-            # Compiled models are compiled for the first shape, and for any after the second.
-            more = [] if implementation.compiled is None else batches
-            run_turn(implementation, rows, config, setting, [largest, *more])
-            activations.append(measure_memory(implementation, rows, setting, largest))
-            progress.update()
-        for number, turn in itertools.product(range(setting.rounds), range(count)):
-            i = (number + turn) % count
-            batches = batches_of_round(implementations[i].batches, setting, number)
-            turns[i].append(run_turn(implementations[i], rows, config, setting, batches))
-            progress.update()
+    progress = tqdm(total=(setting.rounds + 1) * count, desc=str(setting), unit="turn")
+    for implementation in implementations:
+        batches = batches_of_round(implementation.batches, setting, 0)
+        largest = max(batches, key=rows.positions)
+        # Compiled models are compiled for the first shape, and for any after the second.
+        more = [] if implementation.compiled is None else batches
+        run_turn(implementation, rows, config, setting, [largest, *more])
+        activations.append(measure_memory(implementation, rows, setting, largest))
+        progress.update()
+    for number, turn in itertools.product(range(setting.rounds), range(count)):
+        i = (number + turn) % count
+        batches = batches_of_round(implementations[i].batches, setting, number)
+        turns[i].append(run_turn(implementations[i], rows, config, setting, batches))
+        progress.update()
+    progress.close()
     gemm_rate = max(gemm_rate, measure_gemm_rate(dtype, device))
     lines = [
         {
             "name": made.name,
             "activation_megabytes": peak / 1e6,
-            **metrics_of(rounds, turns[0], setting.steps, gemm_rate),
+            **metrics_of(rounds, turns[0], gemm_rate),
         }
         for made, rounds, peak in zip(implementations, turns, activations, strict=True)
     ]
@@ -267,7 +257,7 @@ def measure(
     implementations.clear()
     gc.collect()  # models have reference cycles, and the next setting needs their memory
     torch._dynamo.reset()  # graphs of all settings count against its limit, beyond which models run eagerly
-    return {"setting": asdict(setting), "parameters": parameters, "gemm_flops_per_second": gemm_rate, "lines": lines}
+    return {"setting": setting._asdict(), "parameters": parameters, "gemm_flops_per_second": gemm_rate, "lines": lines}
 
 
 def batches_of_round(batches: Sequence[Any], setting: Setting, number: int) -> list[Any]:
@@ -333,13 +323,12 @@ def measure_memory(implementation: Implementation, rows: Rows, setting: Setting,
 
 
 def metrics_of(
-    turns: list[dict[str, float]], reference: list[dict[str, float]], steps: int, gemm_flops_per_second: float
+    turns: list[dict[str, float]], reference: list[dict[str, float]], gemm_flops_per_second: float
 ) -> dict[str, Any]:
     """Return the metrics of an implementation from its turns, and those of the reference in the same rounds.
 
     Median, least and greatest of the rounds: tokens per second of the pass and of whole steps relative to the
-    reference, tokens per second of the pass, milliseconds per batch, MFU. Then `padding`, the share of the computed
-    positions, and the turns.
+    reference, tokens per second of the pass, MFU. Then `padding`, the share of the computed positions, and the turns.
     """
 
     def spread(values: list[float]) -> dict[str, float]:
@@ -356,8 +345,6 @@ def metrics_of(
         "pass_ratio": ratios(),
         "step_ratio": ratios(SECONDS),
         "tokens_per_second": spread(rates(turns)),
-        "pass_milliseconds": spread([1e3 * turn["pass_seconds"] / steps for turn in turns]),
-        "step_milliseconds": spread([1e3 * sum(turn[name] for name in SECONDS) / steps for turn in turns]),
         "padding": 1 - sum(turn["tokens"] for turn in turns) / sum(turn["positions"] for turn in turns),
         "mfu": spread([turn["flops"] / turn["pass_seconds"] / gemm_flops_per_second for turn in turns]),
         "rounds": turns,

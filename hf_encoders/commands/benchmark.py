@@ -190,20 +190,16 @@ def measure_setting(arguments: argparse.Namespace, setting: "Setting", documents
 
 def format_table(setting: "Setting", table: dict[str, Any]) -> str:
     """Return a table as text with a heading; values without brackets are medians."""
-    step = ["whole step", "ms/batch"] if setting.trains else []
-    first = "forward + backward" if setting.trains else "forward"
-    rows = [["", first, "tokens/s", "ms/batch", "MFU", *step, "activations MB", "padding"]]
+    first = "forward" + " + backward" * setting.trains
+    rows = [["", first, "tokens/s", "MFU", *["whole step"][: setting.trains], "activations MB", "padding"]]
     for line in table["lines"]:
         row = [line["name"], _with_range(line["pass_ratio"]), f"{line['tokens_per_second']['median']:,.0f}"]
-        row += [f"{line['pass_milliseconds']['median']:,.1f}", f"{line['mfu']['median']:.1%}"]
-        if setting.trains:
-            row += [_with_range(line["step_ratio"]), f"{line['step_milliseconds']['median']:,.1f}"]
+        row += [f"{line['mfu']['median']:.1%}", *[_with_range(line["step_ratio"])][: setting.trains]]
         rows.append([*row, f"{line['activation_megabytes']:,.1f}", f"{line['padding']:.1%}"])
     effort = f"{setting.rounds} rounds of {setting.steps} batches"
+    about = f"{table['parameters'] / 1e6:.1f} million parameters, {effort}"
     rate = f"GEMM {table['gemm_flops_per_second'] / 1e9:,.0f} GFLOP/s"
-    return (
-        f"{setting}\n{table['parameters'] / 1e6:.1f} million parameters, {effort}, {rate}\n\n{text_table(rows, '<>')}"
-    )
+    return f"{setting}\n{about}, {rate}\n\n{text_table(rows, '<>')}"
 
 
 def _with_range(values: dict[str, float]) -> str:
