@@ -149,21 +149,21 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
             raise ValueError(f"--output {output} holds checkpoints of another kind of run: give another folder.")
         return None
     remedy = "it identifies the run of the checkpoints: restore it, or start from scratch with --overwrite."
-    found = read_json(file, remedy)
-    if VERSION not in found:
+    facts = read_json(file, remedy)
+    # Other entries are compared with those of the resumed run.
+    try:
+        is_whole = bool(phases_of(facts)) and isinstance(facts["training"], dict)
+    except (KeyError, TypeError, ValueError):
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"{file} is damaged (its phases or training): {remedy}")
+    if VERSION not in facts:
         raise ValueError(
             f"--output {output} holds a run begun with hf_encoders 0.1, whose examples this version would not repeat: "
             "finish it with the old version (pip install 'hf_encoders<0.2'), give another folder, or start from "
             "scratch with --overwrite."
         )
-    # Other entries are compared with those of the resumed run.
-    try:
-        is_whole = bool(phases_of(found)) and isinstance(found["training"], dict)
-    except (KeyError, TypeError, ValueError):
-        is_whole = False
-    if not is_whole:
-        raise ValueError(f"{file} is damaged (its phases or training): {remedy}")
-    return found
+    return facts
 
 
 def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
