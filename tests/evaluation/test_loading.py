@@ -14,6 +14,9 @@ from tests.hub.tiny_checkpoints import BERT, TEXTS, make_model, make_tokenizer, 
 
 FOLDER = Path(hf_encoders.__file__).parent / "evaluation" / "metrics"
 METRICS = {path.stem: PUBLIC_NAMES[f"evaluation.metrics.{path.stem}"][0] for path in FOLDER.glob("[!_]*.py")}
+ANSWER = {"id": "1", "prediction_text": "a cat"}
+GOLD = {"text": ["cat"], "answer_start": [0]}
+QUESTION = {"id": "1", "answers": {"text": [], "answer_start": []}}
 # File, configuration, input.
 CASES = [
     ("accuracy", None, {"predictions": [0, 1, 1], "references": [0, 1, 0]}),
@@ -21,22 +24,8 @@ CASES = [
     ("correlation", None, {"predictions": [0.1, 0.2, 0.4], "references": [1, 3, 2]}),
     ("correlation", "classes", {"predictions": [0, 1, 1], "references": [0, 1, 0]}),
     ("seqeval", None, {"predictions": [["B-X", "O"]], "references": [["B-X", "B-Y"]]}),
-    (
-        "squad",
-        None,
-        {
-            "predictions": [{"id": "1", "prediction_text": "a cat"}],
-            "references": [{"id": "1", "answers": {"text": ["cat"], "answer_start": [0]}}],
-        },
-    ),
-    (
-        "squad",
-        "v2",
-        {
-            "predictions": [{"id": "1", "prediction_text": "a cat", "no_answer_probability": 0.25}],
-            "references": [{"id": "1", "answers": {"text": [], "answer_start": []}}],
-        },
-    ),
+    ("squad", None, {"predictions": [ANSWER], "references": [{"id": "1", "answers": GOLD}]}),
+    ("squad", "v2", {"predictions": [{**ANSWER, "no_answer_probability": 0.25}], "references": [QUESTION]}),
 ]
 LOAD_ALL = """
 import evaluate

@@ -1,14 +1,19 @@
 """Pseudo-log-likelihoods equal a naive loop, whatever the model, the batches and the company of a sentence."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+import accelerate
 import numpy as np
 import pytest
 import torch
 from transformers import BertTokenizer, DistilBertConfig, DistilBertForMaskedLM
 
+from hf_encoders import fill_masks
 from hf_encoders.evaluation import pseudo_likelihood
 from hf_encoders.evaluation.pseudo_likelihood import (
     ScoredText,
     batches_of_copies,
+    evaluating,
     make_batch,
     masked_token_scores,
     pseudo_log_likelihoods,
@@ -16,7 +21,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     token_log_probabilities,
 )
 from tests.evaluation.models import SENTENCES, make_pair, naive_log_probabilities
-from tests.hub.tiny_checkpoints import BERT, FILL_MASKS, ROBERTA, make_config, make_model, make_tokenizer
+from tests.hub.tiny_checkpoints import ALBERT, BERT, FILL_MASKS, ROBERTA, make_config, make_model, make_tokenizer
 from tests.training.on_cuda import CUDA, CountedWaits
 
 
@@ -142,11 +147,6 @@ def test_batches_keep_to_the_budget_and_are_nearly_free_of_padding():
     assert cells < 1.1 * sum(len(text.ids) * len(text.positions) for text in texts)
 
 
-def test_pseudo_perplexity_is_over_tokens_not_texts():
-    scores = [np.log([0.5, 0.5, 0.5]), np.log([1 / 16])]
-    assert pseudo_perplexity(scores) == pytest.approx((2**3 * 16) ** (1 / 4))
-
-
 def test_uniform_model_has_the_vocabulary_as_perplexity():
     model, tokenizer = make_pair(BERT, is_stock=False)
     with torch.no_grad():
@@ -154,6 +154,9 @@ def test_uniform_model_has_the_vocabulary_as_perplexity():
             parameter.zero_()
     scores = token_log_probabilities(model, tokenizer, SENTENCES)
     assert pseudo_perplexity(scores) == pytest.approx(model.config.vocab_size, rel=1e-6)
+    # Over tokens, not texts.
+    scores = [np.log([0.5, 0.5, 0.5]), np.log([1 / 16])]
+    assert pseudo_perplexity(scores) == pytest.approx((2**3 * 16) ** (1 / 4))
 
 
 @pytest.mark.parametrize(
@@ -190,3 +193,58 @@ def test_models_and_tokenizers_without_masks_are_refused():
     tokenizer.mask_token = None
     with pytest.raises(ValueError, match="tokenizer has no mask_token"):
         token_log_probabilities(model, tokenizer, ["mat"])
+
+
+each_model = pytest.mark.parametrize(
+    ("family", "is_stock"), [(family, stock) for family in (BERT, ALBERT) for stock in (True, False)]
+)
+
+
+@each_model
+def test_a_model_in_training_is_evaluated_without_dropout_and_keeps_its_modes(family, is_stock):
+    model, tokenizer = make_pair(family, is_stock)
+    model.config.hidden_dropout_prob = 0.5
+    expected = pseudo_log_likelihoods(model, tokenizer, SENTENCES)
+    filled = fill_masks(model, tokenizer, f"The {tokenizer.mask_token} sat.")
+    model.train()
+    model.get_submodule("embeddings" if model.base_model is model else f"{model.base_model_prefix}.embeddings").eval()
+    modes = [module.training for module in model.modules()]
+    hooks = [dict(module._forward_pre_hooks) for module in model.modules()]
+    np.testing.assert_allclose(pseudo_log_likelihoods(model, tokenizer, SENTENCES), expected, rtol=0, atol=1e-5)
+    assert fill_masks(model, tokenizer, f"The {tokenizer.mask_token} sat.") == filled
+    assert [module.training for module in model.modules()] == modes
+    assert [dict(module._forward_pre_hooks) for module in model.modules()] == hooks
+
+
+@each_model
+def test_many_threads_get_what_one_gets(family, is_stock):
+    model, tokenizer = make_pair(family, is_stock)
+    expected = pseudo_log_likelihoods(model, tokenizer, SENTENCES)
+    model.train()
+    texts = list(range(len(SENTENCES))) * 4
+    with ThreadPoolExecutor(len(texts)) as threads:
+        found = threads.map(lambda text: pseudo_log_likelihoods(model, tokenizer, [SENTENCES[text]])[0], texts)
+        np.testing.assert_allclose(list(found), expected[texts], rtol=0, atol=1e-5)
+    assert model.training
+
+
+@pytest.mark.parametrize("wrap", ["compiled forward", "compiled model", "compiled part", "accelerate"])
+def test_what_others_put_around_a_model_is_evaluated_too(wrap):
+    model, _ = make_pair(BERT, is_stock=True)
+    ids = torch.randint(5, model.config.vocab_size, (2, 6))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "is_wanted": ids > ids.median()}
+    expected = masked_token_scores(model, **batch)
+    model.train()
+    wrapped = model
+    if wrap == "compiled forward":
+        model.forward = torch.compile(model.forward, backend="eager")
+    elif wrap == "compiled model":
+        wrapped = torch.compile(model, backend="eager")
+    elif wrap == "compiled part":
+        model.bert = torch.compile(model.bert, backend="eager")
+    else:
+        accelerate.cpu_offload(model, execution_device="cpu")
+    with evaluating(wrapped):
+        found = masked_token_scores(wrapped, **batch)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    assert model.training and all(parameter.is_meta for parameter in model.parameters()) == (wrap == "accelerate")

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from hf_encoders.finetuning import question_answering
+from hf_encoders.finetuning.labels import class_fields
 from hf_encoders.finetuning.runs import load_model
 from hf_encoders.loading import load_config
 from tests.finetuning.tiny import LENGTH, save_encoder, splits, tokenizer_of
@@ -28,11 +29,7 @@ def labelled_head(encoders, tmp_path, family, classes, names=("no", "so", "yes")
 
 
 def fields_of(names):
-    return {
-        "num_labels": len(names),
-        "id2label": dict(enumerate(names)),
-        "label2id": {name: number for number, name in enumerate(names)},
-    }
+    return class_fields(list(names), "label")
 
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

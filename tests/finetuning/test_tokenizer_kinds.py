@@ -31,11 +31,13 @@ def csv_of(texts, folder):
     return folder / "a.csv"
 
 
+def command(*words):
+    return main([str(word) for word in words])
+
+
 def finetune(task, model, file, output, *words):
     options = ["--max-steps", 1, "--max-length", 16, "--disable-tqdm", "True", *words]
-    return main(
-        [str(word) for word in ["finetune", task, "--model", model, "--train", file, "--output", output, *options]]
-    )
+    return command("finetune", task, "--model", model, "--train", file, "--output", output, *options)
 
 
 @pytest.fixture
@@ -82,8 +84,7 @@ def test_places_in_the_text_are_asked_of_no_tokenizer_in_python(in_python, task,
 
 def test_a_tokenizer_in_python_is_not_extended(in_python, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("\n\n".join(TEXTS))
-    words = ["tokenizer", "--extend", in_python, "--input", tmp_path / "a.txt", "--output", tmp_path / "out"]
-    assert main([str(word) for word in words]) == 2
+    assert command("tokenizer", "--extend", in_python, "--input", tmp_path / "a.txt", "--output", tmp_path / "b") == 2
     assert "tokenizer.json" in capsys.readouterr().err
 
 
@@ -104,8 +105,7 @@ def test_words_outside_a_vocabulary_without_unknown_token(tmp_path, capsys):
     assert finetune("text-classification", model, csv_of(["pump ran", "valve"], tmp_path), tmp_path / "out") == 2
     assert "the tokenizer has no token for unknown words" in capsys.readouterr().err
     (tmp_path / "a.txt").write_text("a pump\n\nran\n\nvalve")
-    words = ["corpus", "--tokenizer", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "corpus"]
-    assert main([str(word) for word in words]) == 2
+    assert command("corpus", "--tokenizer", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "c") == 2
     assert "the tokenizer has no token for unknown words" in capsys.readouterr().err
 
 
