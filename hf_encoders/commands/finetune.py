@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hf_encoders.corpus.text_files import check_is_text
 from hf_encoders.finetuning.shared_options import DataSource, add_data_arguments, add_training_arguments
 from hf_encoders.inputs import check_exists, check_model, check_name_or_path
+from hf_encoders.options import given_fields
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder, locked, replaced_folder
 
@@ -115,7 +116,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hf_encoders.finetuning import report
     from hf_encoders.finetuning.runs import num_steps, training_arguments, with_defaults
-    from hf_encoders.finetuning.training_options import training_fields
     from hf_encoders.loading import load_config
     from hf_encoders.runs.run import num_processes
     from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer
@@ -151,6 +151,23 @@ def run(arguments: argparse.Namespace) -> int:
     results = train_seeds(arguments, task, tokenizer, settings, source, repeated, data_warnings)
     report.print_outcome(results, task, folder / report.RESULTS_FILE)
     return 0
+
+
+def training_fields(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of `TrainingArguments` that the user set, validated."""
+    from hf_encoders.training.hyperparameters import check_ranges
+
+    fields = given_fields(arguments)
+    check_ranges(fields)
+    if fields.get("max_steps", -1) < 1 and fields.get("max_steps", -1) != -1:
+        raise ValueError(f"--max-steps {fields['max_steps']}: must be at least 1, or -1 to train for --epochs.")
+    if fields.get("num_train_epochs") == 0 and "max_steps" not in fields:
+        raise ValueError("--epochs 0: nothing would be trained; give more, or --max-steps.")
+    if "eval_steps" in fields:
+        if fields["eval_steps"] < 1:
+            raise ValueError(f"--eval-steps {fields['eval_steps']:g}: must be at least 1.")
+        fields["eval_strategy"] = "steps"
+    return fields
 
 
 def prepare_task(

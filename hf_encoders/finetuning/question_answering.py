@@ -74,17 +74,13 @@ def prepare(
         data, tokenizer, max_length: See `task.py`; the length is that of a window.
         id_column, question_column, context_column, answers_column (`str`, *optional*): Columns; rows are numbered if
             there is no column of ids.
-        doc_stride (`int`, *optional*): Tokens of the context shared by neighbouring windows. (In BERT's `run_squad.py`
-            it is the step from window to window.)
-        max_question_length (`int`, *optional*): Longer questions are truncated to this number of tokens.
-        max_answer_length (`int`, *optional*, defaults to 30): Longest predicted answer in tokens.
-        n_best (`int`, *optional*, defaults to 20): Candidates per question.
-        skip_invalid (`bool`, *optional*, defaults to `False`): Whether to leave out questions with an answer that is
-            not in the context, or not near its `answer_start` if it is there several times. Otherwise it is an error.
-        allow_no_answer (`bool`, *optional*, defaults to `False`): Whether questions may have no answer; metrics are
-            then those of SQuAD 2.0, else those of SQuAD 1.1.
-        null_threshold (`float`, *optional*, defaults to 0.0): Predict "no answer" if it scores this much more than the
-            best answer.
+        doc_stride, max_question_length (`int`, *optional*): Tokens of the context shared by neighbouring windows (in
+            BERT's `run_squad.py` it is the step from window to window), and those that a longer question is cut to.
+        max_answer_length, n_best (`int`, *optional*): Longest predicted answer in tokens; candidates per question.
+        skip_invalid (`bool`, *optional*): Whether to leave out questions with an answer that is not in the context, or
+            not near its `answer_start` if it is there several times. Otherwise it is an error.
+        allow_no_answer, null_threshold (*optional*): Whether questions may have no answer, with SQuAD 2.0's metrics;
+            "no answer" is predicted if it scores this much more than the best answer.
     """
     from transformers import AutoModelForQuestionAnswering
 

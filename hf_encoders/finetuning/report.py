@@ -12,10 +12,9 @@ import datasets
 import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from hf_encoders.finetuning.runs import RunResult, RunSettings
+from hf_encoders.finetuning.runs import RunResult, RunSettings, defaults
 from hf_encoders.finetuning.shared_options import DataSource
 from hf_encoders.finetuning.task import PreparedTask, compared
-from hf_encoders.finetuning.training_options import FAR_ABOVE, defaults
 from hf_encoders.objectives.batches import IGNORED
 from hf_encoders.publishing.files import save_tokenizer
 from hf_encoders.publishing.record import TrainingRecord, facts_of_this_process, name_of_checkpoint
@@ -25,6 +24,7 @@ from hf_encoders.writing import mean_and_deviation, text_table, write_whole
 
 RESULTS_FILE = "results.json"
 DIGITS = 4  # of a metric
+FAR_ABOVE = 30  # multiple of the default learning rate above which a warning is printed
 COUNTS = ("_number", "total", "_thresh")  # endings of metrics that do not measure quality
 
 

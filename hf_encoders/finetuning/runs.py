@@ -1,6 +1,6 @@
 """One fine-tuning run: seed, model, the stock `Trainer`, the best checkpoint, metrics.
 
-The loss is that of the model's head, or that of `class_weights.py`; both are divided by the number of items in the
+The loss is that of the model's head, or that of `class_weighted_loss`; both are divided by the number of items in the
 whole batch, so that without dropout a batch of 8 rows and 4 accumulated batches of 2 train the same model. Padding is
 not computed, so rows are not grouped by length.
 """
@@ -25,8 +25,16 @@ from transformers import (
 )
 
 from hf_encoders.finetuning.labels import class_weighted_loss
+from hf_encoders.finetuning.shared_options import (
+    BASE_EPOCHS,
+    BASE_RATE,
+    BASE_WIDTH,
+    DEFAULTS,
+    HIGHEST_RATE,
+    LEAST_STEPS,
+    MOST_EPOCHS,
+)
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
 from hf_encoders.loading import load_config, load_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.batches import IGNORED
@@ -58,14 +66,14 @@ class RunSettings:
     classes: str = "hf_encoders"  # or `transformers`, for its own model classes
     from_scratch: bool = False  # initialise all weights randomly instead of loading them, as a baseline
     new_head: bool = False  # initialise the head randomly even if the checkpoint has one
-    class_weights: list[float] | None = None  # a weight for each class, see `class_weights.py`
+    class_weights: list[float] | None = None  # a weight for each class, see `labels.py`
     # `best` keeps the weights with the best `main_metric` on `validation` over all evaluations, `last` those after the
     # last step, as does `best` without a validation set.
     checkpoint: str = "best"
     patience: int | None = None  # stop after this many evaluations without improvement
     layer_decay: float = 1.0  # each layer's learning rate as a share of that of the layer above
     # Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`; the others are those of
-    # `training_options.defaults`.
+    # `defaults`.
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -220,8 +228,51 @@ def reuse_head(model: PreTrainedModel, before: dict[int, str], after: dict[int, 
             weight.copy_(weight[[ids[after[class_id]] for class_id in range(len(after))]])
 
 
+def defaults(config: PreTrainedConfig, examples: int, user_fields: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the fields of `TrainingArguments` that fine-tuning uses unless the user sets them.
+
+    An encoder narrower than 768 often predicts the most frequent class only with the papers' 5e-5 and 3 epochs. For
+    hidden size H below 768 the learning rate is 5e-5 x (768 / H)^2, at most 1e-3, and the epochs are enough for 500
+    optimizer steps, from 3 to 50. docs/measurements.md has the measurements.
+
+    Args:
+        config (`PreTrainedConfig`): Of the encoder, with `hidden_size`.
+        examples (`int`): Rows, or windows, of the training set.
+        user_fields (`dict`, *optional*): The fields that the user set; the batch size determines the steps per epoch.
+
+    >>> from transformers import BertConfig
+    >>> for width, examples in ((768, 1600), (256, 1600), (128, 100_000), (64, 40)):
+    ...     training = defaults(BertConfig(hidden_size=width), examples)
+    ...     print(width, training["learning_rate"], training["num_train_epochs"])
+    768 5e-05 3.0
+    256 0.00045 10.0
+    128 0.001 3.0
+    64 0.001 50.0
+    """
+    epochs = BASE_EPOCHS
+    if config.hidden_size < BASE_WIDTH:
+        needed = math.ceil(LEAST_STEPS / steps_per_epoch({**DEFAULTS, **(user_fields or {})}, examples))
+        epochs = float(min(max(needed, BASE_EPOCHS), MOST_EPOCHS))
+    return {**DEFAULTS, "learning_rate": rate_of_width(config.hidden_size), "num_train_epochs": epochs}
+
+
+def rate_of_width(width: int, base: float = BASE_RATE) -> float:
+    """Return the learning rate for an encoder's hidden size, from that for 768: narrower ones take a higher rate.
+
+    >>> rate_of_width(1024), rate_of_width(384), rate_of_width(128)
+    (5e-05, 0.0002, 0.001)
+    """
+    return min(HIGHEST_RATE, float(f"{base * max(1, BASE_WIDTH / width) ** 2:.1e}"))
+
+
+def steps_per_epoch(training: dict[str, Any], examples: int) -> int:
+    """Return the optimizer steps per epoch, in one process."""
+    rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    return math.ceil(examples / rows)
+
+
 def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:
-    """Return the settings, completed with `training_options.defaults`."""
+    """Return the settings, completed with `defaults`."""
     chosen = {name: value for name, value in settings.training.items() if value is not None}
     return replace(settings, training={**defaults(config, len(task.train_set), chosen), **chosen})
 

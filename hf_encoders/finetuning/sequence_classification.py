@@ -54,9 +54,8 @@ def prepare(
         text_column, text_pair_column (`str`, *optional*): Columns; by default without a second text.
         label_column (`str` or `Sequence` of `str`, *optional*): Column of the label; with `multi_label` also several,
             one for each class with 0 or 1 (false or true) in every row, as a sequence or separated by commas.
-        multi_label (`bool`, *optional*, defaults to `False`): Whether rows have any number of labels: a list, or text,
-            which may be a list as Python or JSON writes it.
-        label_separator (`str`, *optional*, defaults to `","`): Separates the labels of a row that are one text.
+        multi_label, label_separator (*optional*): Whether rows have any number of labels: a list, or text, which may
+            be a list as Python or JSON writes it, or labels between separators.
         best_metric (`str`, *optional*): `accuracy`, the default, `f1_macro` or `matthews_correlation`; with
             `multi_label` it is always `f1_micro`.
     """
