@@ -11,7 +11,6 @@ from hf_encoders.models.encoder_kernels import (
     EncoderDropout,
     attend_with_dropout,
     random_bits,
-    sample_seed,
     scaled_mask,
 )
 from tests.models.tiny import MASKED_LM, right_padded, tiny_model
@@ -180,34 +179,12 @@ def test_the_four_elements_of_a_draw_are_independent_and_alike(probability: floa
     assert correlations.abs().max() < STANDARD_ERRORS / math.sqrt(len(places))
 
 
-def test_every_bit_is_one_half_of_the_time() -> None:
-    """A generator that leaves out the sign, say, would halve or double a probability at one of four places."""
-    words = random_bits((DRAWS,), 5).view(-1, 4).int()
-    shares = torch.stack([(words >> bit & 1).double().mean(dim=0) for bit in range(16)])
-    error = STANDARD_ERRORS * math.sqrt(0.25 / len(words))
-    torch.testing.assert_close(shares, torch.full((16, 4), 0.5, dtype=torch.float64), atol=error, rtol=0)
-
-
 def test_a_seed_repeats_and_the_next_draw_differs() -> None:
     torch.manual_seed(3)
     first, second = mask_of(0.5, 1000), mask_of(0.5, 1000)
     torch.manual_seed(3)
     assert torch.equal(mask_of(0.5, 1000), first)
     assert not torch.equal(first, second)
-
-
-def test_masks_of_draws_after_each_other_are_uncorrelated() -> None:
-    """Each has a generator of its own, whose seed comes from torch's."""
-    torch.manual_seed(3)
-    masks = torch.stack([mask_of(0.1, 2**14) for _ in range(20)])
-    correlations = torch.corrcoef(masks) - torch.eye(20)
-    assert correlations.abs().max() < STANDARD_ERRORS / math.sqrt(2**14)
-
-
-def test_seeds_are_drawn_anew() -> None:
-    torch.manual_seed(3)
-    seeds = [sample_seed(7) for _ in range(1000)]
-    assert len(set(seeds)) == 1000 and min(seeds) >= 0 and max(seeds) < 2**32
 
 
 def test_processes_with_batches_of_different_size_draw_different_masks() -> None:
@@ -285,16 +262,6 @@ def test_attention_is_the_formula_with_the_weights_that_were_drawn(
     upstream = torch.randn(got.shape, dtype=torch.float64)
     gradients = [torch.autograd.grad(output, heads, upstream)[0] for output in (got, expected)]
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-12)
-
-
-def test_expected_attention_is_that_without_dropout() -> None:
-    lengths, seeds = [4, 1, 7], 2000
-    heads = heads_of(lengths)
-    outputs = torch.stack([attend_with_dropout(*heads, lengths, 0.7, 0.25) for _ in range(seeds)])
-    expected = one_call_a_sequence(heads, lengths, 0.7)
-    errors = outputs.std(dim=0) / math.sqrt(seeds)
-    assert outputs.std(dim=0).min() > 0
-    assert ((outputs.mean(dim=0) - expected).abs() / errors).max() < STANDARD_ERRORS
 
 
 def test_attention_of_bfloat16_is_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

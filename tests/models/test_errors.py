@@ -85,13 +85,6 @@ def test_ids_outside_of_the_other_tables(model_class: type[PreTrainedModel], fie
         assert_refused(model, message, input_ids=token_ids(model.config, 2, 5), **{field: ids})
 
 
-def test_roberta_has_one_token_type() -> None:
-    model = tiny_model(HfeRobertaModel, type_vocab_size=1)
-    types = torch.tensor([[0, 0, 1, 1]])
-    message = r"token_type_ids holds 1, outside of \[0, 0\] \(type_vocab_size=1\)"
-    assert_refused(model, message, input_ids=token_ids(model.config, 1, 4), token_type_ids=types)
-
-
 @each_table_of_positions
 @pytest.mark.parametrize("field", ["token_type_ids", "position_ids"])
 @pytest.mark.parametrize("shape", [(2, 4), (3, 5), (4,), (2, 5, 1)])

@@ -27,21 +27,6 @@ def rows_after(rows: int) -> int:
     return rows + num_padding_rows(torch.zeros(rows, 1, dtype=BF16))
 
 
-def test_spare_rows_are_few() -> None:
-    assert all(0 <= rows_after(rows) - rows <= rows / 32 for rows in range(5000))
-
-
-def test_few_numbers_of_rows_are_left() -> None:
-    """Between a power of two and the next, at most 32: steps of a 32nd of the lower."""
-    for power in range(5, 13):
-        assert len({rows_after(rows) for rows in range(2**power + 1, 2 ** (power + 1) + 1)}) <= 32
-    assert {rows_after(rows) for rows in range(1025, 2049)} == set(range(1056, 2049, 32))
-
-
-def test_padded_numbers_of_rows_stay() -> None:
-    assert all(rows_after(rows_after(rows)) == rows_after(rows) for rows in range(5000))
-
-
 def test_spare_rows_are_zeros_behind_the_others() -> None:
     rows = torch.randn(1090, 3, dtype=BF16)
     padded = with_padding_rows(rows)
@@ -214,17 +199,6 @@ def test_operations_are_counted_as_for_the_modules() -> None:
             function(nn.Linear(6, 4), rows, nn.GELU()).sum().backward()
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1] == 3 * 2 * 5 * 6 * 4
-
-
-def test_dtypes_that_do_not_fit_are_refused_as_by_the_module() -> None:
-    linear = nn.Linear(6, 4).bfloat16()
-    with pytest.raises(RuntimeError, match="dtype"):
-        project(linear, torch.randn(5, 6, requires_grad=True))
-
-
-def test_a_device_without_autocast() -> None:
-    with torch.device("meta"):
-        assert project(nn.Linear(6, 4), torch.zeros(5, 6), nn.GELU()).shape == (5, 4)
 
 
 @pytest.mark.parametrize("frozen, kept", [("rows", {"rows"}), ("weight", {"weight"})])

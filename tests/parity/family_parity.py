@@ -1,12 +1,15 @@
-"""The tests that `test_<family>_parity.py` runs for every head of a family."""
+"""The tests that `test_families.py`, `test_xlm_parity.py` and `test_xlnet_parity.py` run for a family."""
 
 from typing import Any, ClassVar
 
 import pytest
 import torch
+import transformers
 from transformers.integrations.neftune import activate_neftune
 
 from hf_encoders.models import encoder_attention, encoder_kernels
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from tests.families import model_class
 from tests.parity.parity_with_transformers import (
     BATCHES,
     as_choices,
@@ -39,6 +42,14 @@ PROBLEMS = {
     "one label": {"num_labels": 4},
     "several labels": {"num_labels": 3, "problem_type": "multi_label_classification"},
 }
+
+
+def heads_of(config_class: type[EncoderConfig]) -> tuple[tuple[type, type], ...]:
+    """Return a family's model classes with transformers' own: the base model, the classifier of sequences, others."""
+    first = ("AutoModel", "AutoModelForSequenceClassification")
+    names = dict.fromkeys((*first, *(name for name in config_class.AUTO_MAP if name.startswith("AutoModel"))))
+    classes = dict.fromkeys(model_class(config_class, name) for name in names)
+    return tuple((ours, getattr(transformers, ours.__name__.removeprefix("Hfe"))) for ours in classes)
 
 
 class FamilyParity:

@@ -16,9 +16,9 @@ from hf_encoders import (
     SentenceBlocks,
 )
 from tests.corpus.corpora import make_dataset, random_documents
+from tests.parity import test_families
 from tests.parity.family_parity import NO_DROPOUT
 from tests.parity.parity_with_transformers import make_config, make_pair
-from tests.parity.test_distilbert_parity import DistilBertParity
 
 
 LANGUAGES = {"en": 0, "de": 1}
@@ -43,7 +43,7 @@ def examples_of(objective: str) -> list:
         ("AlbertForPreTraining", DataCollatorForSentenceOrderPrediction, "pairs", {}, {}),
         ("RobertaForMaskedLM", DataCollatorForMaskedLM, "mlm", {}, {}),
         ("ElectraForMaskedLM", DataCollatorForMaskedLM, "mlm", {}, {}),
-        ("DistilBertForMaskedLM", DataCollatorForMaskedLM, "mlm", {}, DistilBertParity.fields),
+        ("DistilBertForMaskedLM", DataCollatorForMaskedLM, "mlm", {}, test_families.TestDistilBert.fields),
         (
             "XLMWithLMHeadModel",
             DataCollatorForMaskedLM,

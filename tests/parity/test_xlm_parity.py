@@ -2,22 +2,14 @@
 
 import pytest
 import torch
-import transformers
 
 import hf_encoders
-from tests.parity.family_parity import FamilyParity
+from tests.parity.family_parity import FamilyParity, heads_of
 from tests.parity.parity_with_transformers import check_head, make_batch, make_config, make_pair
 
 
 class XLMParity(FamilyParity):
-    heads = (
-        (hf_encoders.HfeXLMModel, transformers.XLMModel),
-        (hf_encoders.HfeXLMForSequenceClassification, transformers.XLMForSequenceClassification),
-        (hf_encoders.HfeXLMWithLMHeadModel, transformers.XLMWithLMHeadModel),
-        (hf_encoders.HfeXLMForTokenClassification, transformers.XLMForTokenClassification),
-        (hf_encoders.HfeXLMForQuestionAnsweringSimple, transformers.XLMForQuestionAnsweringSimple),
-        (hf_encoders.HfeXLMForMultipleChoice, transformers.XLMForMultipleChoice),
-    )
+    heads = heads_of(hf_encoders.HfeXLMConfig)
     # transformers' XLM takes masks of one flag per token only.
     test_four_dimensional_masks_are_read_as_in_transformers = None
 

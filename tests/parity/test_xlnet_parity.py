@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 import hf_encoders
 from hf_encoders.models.encoder_losses import IGNORED
 from hf_encoders.objectives.plm import DataCollatorForPermutationLM, with_matrices
 from tests.objectives.test_plm import TOKENIZER, make_chunks
 from tests.parity import parity_with_transformers
-from tests.parity.family_parity import NO_DROPOUT, FamilyParity
+from tests.parity.family_parity import NO_DROPOUT, FamilyParity, heads_of
 from tests.parity.parity_with_transformers import (
     as_choices,
     check_head,
@@ -27,14 +26,7 @@ from tests.parity.parity_with_transformers import (
 class XLNetParity(FamilyParity):
     padded = "left"
     looks_up_columns = True
-    heads = (
-        (hf_encoders.HfeXLNetModel, transformers.XLNetModel),
-        (hf_encoders.HfeXLNetForSequenceClassification, transformers.XLNetForSequenceClassification),
-        (hf_encoders.HfeXLNetLMHeadModel, transformers.XLNetLMHeadModel),
-        (hf_encoders.HfeXLNetForTokenClassification, transformers.XLNetForTokenClassification),
-        (hf_encoders.HfeXLNetForQuestionAnsweringSimple, transformers.XLNetForQuestionAnsweringSimple),
-        (hf_encoders.HfeXLNetForMultipleChoice, transformers.XLNetForMultipleChoice),
-    )
+    heads = heads_of(hf_encoders.HfeXLNetConfig)
     # transformers' XLNet takes masks of one flag per token only.
     test_four_dimensional_masks_are_read_as_in_transformers = None
     # It projects the encodings of distances once for each row of the batch, and drops other elements in each.

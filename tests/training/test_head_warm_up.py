@@ -31,11 +31,6 @@ def test_the_other_weights_have_a_warm_up_of_their_own(tmp_path):
     assert found == pytest.approx([one * other for one, other in zip(linear, second, strict=True)])
 
 
-def test_a_constant_rate_stays_constant(tmp_path):
-    alone = HeadWarmUpCallback(["pooler.dense.bias"], steps=6)
-    assert rates(tmp_path, alone, warmup_steps=4, lr_scheduler_type="constant") == [1.0] * 20
-
-
 @pytest.mark.parametrize("arguments", [{"warmup_steps": 0}, {"warmup_steps": 4}], ids=["no warm-up", "no new weights"])
 def test_else_the_schedule_is_that_of_trainer(arguments, tmp_path):
     callbacks = [] if arguments["warmup_steps"] else [HeadWarmUpCallback(["pooler.dense.bias"], steps=6)]

@@ -13,7 +13,7 @@ from hf_encoders.training.fault_tolerance import is_out_of_memory
 from tests import processes
 from tests.training import injected, tiny_run
 from tests.training.killed_run import make_documents
-from tests.training.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
+from tests.training.saved_state import good_steps, is_untouched, newest, resumed
 
 
 pytestmark = pytest.mark.processes
@@ -46,14 +46,6 @@ def test_what_was_advised_goes_on_from_the_checkpoint(tmp_path):
     assert "an optimizer step had 4 rows of the dataset and now has 2" in ended.told
 
 
-def test_rows_of_one_say_what_else_to_halve(tmp_path):
-    ended = processes.run(
-        injected.out_of_memory, tmp_path / "run", 1, per_device_train_batch_size=1, gradient_checkpointing=True
-    )
-    assert "per_device_train_batch_size is 1: halve the tokens of a micro-batch" in ended.told
-    assert "activation_checkpointing=True" not in ended.told
-
-
 def test_trainer_finds_the_size_itself(tmp_path):
     ended = processes.run(injected.out_of_memory_above, tmp_path / "run", 2)
     assert ended.status == 0, ended.told
@@ -75,18 +67,6 @@ def test_trainer_finds_the_size_itself(tmp_path):
 )
 def test_what_counts_as_out_of_memory(error, expected):
     assert is_out_of_memory(error) is expected
-
-
-def test_a_loss_that_is_not_a_number(untouched, tmp_path):
-    """It does not get into the weights, so what is resumed is as if nothing had happened."""
-    run = tmp_path / "run"
-    ended = processes.run(injected.not_a_number, run, 4)
-    assert ended.status == 1
-    (line,) = (line for line in ended.told.splitlines() if "NonFiniteLossError: " in line)
-    assert "the loss of step 4 is not finite. The batch is saved in " in line and "The weights are still good." in line
-    assert f"Training ended after step 3 with NonFiniteLossError. {run}/checkpoint-2 is complete." in ended.told
-    assert is_untouched(run, untouched, (2,))
-    assert resumed(run).status == 0 and is_as_if_never_stopped(run, untouched)
 
 
 def test_a_killed_worker_of_the_data_loader(untouched, tmp_path):

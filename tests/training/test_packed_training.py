@@ -166,9 +166,3 @@ def test_predictions_of_packed_rows_come_back_in_one_process(tokenizer, tmp_path
     with torch.no_grad():
         expected = trainer.model(**padded).seq_relationship_logits
     torch.testing.assert_close(torch.from_numpy(scores[0]), expected, rtol=0, atol=1e-5)
-
-
-def test_the_training_set_is_not_evaluated_on(tokenizer, tmp_path):
-    examples = make_examples("nsp", redraw=True)
-    with pytest.raises(ValueError, match="redraw=False"):
-        make("nsp", tmp_path, tokenizer, examples, True).evaluate(examples)
