@@ -38,7 +38,7 @@ SECONDS = ("collate_seconds", "pass_seconds", "update_seconds")
 
 
 class Setting(NamedTuple):
-    """The options of one table; bfloat16 means autocast in pre-training, and weights in bfloat16 in inference."""
+    """Hold the options of one table; bfloat16 means autocast in pre-training, and weights in bfloat16 in inference."""
 
     family: str
     size: str
@@ -64,7 +64,7 @@ class Setting(NamedTuple):
 
 
 class Rows:
-    """Rows of text, masked once, from which all implementations take their batches.
+    """Hold rows of text, masked once, from which all implementations take their batches.
 
     Raises:
         ValueError: If the text does not fill one batch.
@@ -122,7 +122,7 @@ def tokenized_rows(
 
 @dataclass
 class Implementation:
-    """A model as it is measured, the rows of its batches, `(batches, B)`, and what collates them with new masks.
+    """Hold a model as it is measured, the rows of its batches, `(batches, B)`, and what collates them with new masks.
 
     Several may share a model; `optimizer` is None for inference, `attention` is transformers' name of the kernel,
     `pads` says whether padding is computed, and `compiled` is called instead of the model.

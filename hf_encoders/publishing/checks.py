@@ -156,30 +156,27 @@ def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Find
 
 def metadata_problems(metadata: dict[str, Any]) -> list[str]:
     """Return problems of a card's metadata for which the Hub certainly refuses the commit."""
+    name_on_hub = "a name on the Hub: use 'owner/name', or leave it out"
+    rules = {
+        "license": (LICENSE_ID.fullmatch, "an identifier of the Hub: use one such as 'apache-2.0', or 'other'"),
+        "language": (is_language, "an ISO 639 code: use one in lower case such as 'en', or 'multilingual'"),
+        "datasets": (is_repo_id, name_on_hub),
+        "base_model": (is_repo_id, name_on_hub),
+    }
+    problems = []
+    for field, (is_valid, remedy) in rules.items():
+        values = metadata.get(field) or []
+        for value in values if isinstance(values, list) else [values]:
+            if not is_valid(str(value)):
+                problems.append(f"{field} {value!r} is not {remedy}.")
+    if metadata.get("license") == "other" and not metadata.get("license_name"):
+        problems.append("license 'other' needs license_name: add it, and the text as a LICENSE file.")
+    return problems
 
-    def values(name: str) -> list[Any]:
-        value = metadata.get(name) or []
-        return value if isinstance(value, list) else [value]
 
-    def problems(name: str, is_valid: Any, what: str) -> list[str]:
-        return [f"{name} {value!r} is not {what}." for value in values(name) if not is_valid(value)]
-
-    other = metadata.get("license") == "other" and not metadata.get("license_name")
-    return [
-        *problems(
-            "license",
-            lambda name: LICENSE_ID.fullmatch(str(name)),
-            "an identifier of the Hub: use one such as 'apache-2.0', or 'other' and license_name",
-        ),
-        *["license 'other' needs license_name: add it, and the text as a LICENSE file."][: int(other)],
-        *problems(
-            "language",
-            lambda code: code in ("multilingual", "code") or is_language_code(str(code)),
-            "an ISO 639 code: use one in lower case such as 'en', or 'multilingual'",
-        ),
-        *problems("datasets", is_repo_id, "a name on the Hub: use 'owner/name', or leave it out"),
-        *problems("base_model", is_repo_id, "a name on the Hub: use 'owner/name', or leave it out"),
-    ]
+def is_language(code: str) -> bool:
+    """Return whether a code may be the language of a card."""
+    return code in ("multilingual", "code") or is_language_code(code)
 
 
 def shown_files(card: str) -> set[str]:

@@ -36,7 +36,7 @@ SOURCE_MARKERS = "v^<>sPXdp*"  # of the sources of a run, which have its colour
 
 @dataclass(frozen=True)
 class Curve:
-    """The log of one run.
+    """Hold the log of a run.
 
     Args:
         name (`str`): Name in pictures and tables.
@@ -298,7 +298,7 @@ def smooth(points: Points) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line, or row of points, in matplotlib's style and colour; None takes the next colour."""
+    """Hold a line, or row of points, in matplotlib's style and colour; None takes the next colour."""
 
     points: Points
     style: str

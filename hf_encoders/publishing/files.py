@@ -1,4 +1,4 @@
-"""The files of a saved directory that belong to its model, and the classes that load it.
+"""Tell which files of a saved directory belong to its model, and load it.
 
 Only these files are pushed, and only after a search for secrets.
 """
@@ -50,7 +50,7 @@ RESAVE = "save it again."
 
 
 class Finding(NamedTuple):
-    """A problem of a saved directory with its remedy: an error, which prevents publication, or a warning."""
+    """State a problem of a saved directory with its remedy: an error, which prevents publication, or a warning."""
 
     is_error: bool
     text: str
@@ -155,7 +155,7 @@ def copy_modules(source: str | Path, directory: Path) -> None:
 
 
 def submodels(directory: Path) -> list[str]:
-    """Return the folders in a checkpoint's with models that it was trained with, checkpoints of their own."""
+    """Return the subfolders with models that a checkpoint was trained with, which are checkpoints too."""
     if not (directory / "config.json").is_file():
         return []
     model_type = written_config(directory).get("model_type")

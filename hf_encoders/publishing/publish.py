@@ -36,7 +36,7 @@ OLD_WEIGHTS = ("*.safetensors", INDEX_FILE, "pytorch_model*.bin", "pytorch_model
 
 @dataclass
 class Plan:
-    """A publication: sizes in bytes of the files by name, names that stay, findings of the checks.
+    """Describe a publication: sizes in bytes of the files by name, names that stay, findings of the checks.
 
     `texts` are files to write to the directory before the push, `note` says where the card comes from, and `new_card`
     whether an edited card, here or on the Hub, is replaced.

@@ -1,4 +1,4 @@
-"""The facts of a training run, recorded when they are known and kept next to the weights.
+"""Record the facts of a training run when they are known, and keep them next to the weights.
 
 docs/publishing.md says how to add one to the model cards.
 """
@@ -46,7 +46,7 @@ def _fact(label: str, show: Callable[[Any], str] = shown, entry: str = "{}", def
 
 @dataclass
 class TrainingRecord:
-    """The facts that a model card is made of; an empty field reads "not recorded" there.
+    """Hold the facts that a model card is made of; an empty field reads "not recorded" there.
 
     Records are published: known forms of tokens are removed from all fields, and paths below a home folder become base
     names. Other paths out of the working directory become base names in `command`, `base_model`, `dataset_ids` and

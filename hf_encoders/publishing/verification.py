@@ -81,7 +81,7 @@ json.dump(results, open(answer, "w", encoding="utf-8"))
 
 
 class Difference(NamedTuple):
-    """Difference between the outputs of two models at real tokens.
+    """Measure how the outputs of two models differ at real tokens.
 
     Attributes:
         largest (`float`): Largest absolute difference.
@@ -164,7 +164,7 @@ def difference(outputs: Tensors, expected: Tensors, attention_mask: torch.Tensor
 
 
 class Load(NamedTuple):
-    """A directory, a way of `WAYS`, the Auto class, the inputs and further arguments of `from_pretrained`."""
+    """Name a directory, a way of `WAYS`, the Auto class, the inputs and further arguments of `from_pretrained`."""
 
     directory: Path
     way: str
@@ -174,7 +174,7 @@ class Load(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A load: its error (or empty), class, parameters not in the weights, ids of `PROBED_TEXT`, and outputs.
+    """Hold the result of a load: error (or empty), class, missing parameters, ids of `PROBED_TEXT`, and outputs.
 
     The ids are None for a folder without a tokenizer; the outputs are in float32.
     """
