@@ -19,7 +19,6 @@ from hf_encoders.corpus.extension import Checkpoint, extend_checkpoint
 from hf_encoders.corpus.named_sources import UNNAMED, languages_of, named_paths
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.segmentation import splitter_for
-from hf_encoders.corpus.sentencepiece_model import tokenizer_of_sentencepiece
 from hf_encoders.corpus.settings import library_versions
 from hf_encoders.corpus.sources import TextSource, make_source
 from hf_encoders.corpus.text_options import load_split
@@ -34,6 +33,7 @@ from hf_encoders.corpus.tokenizer_report import (
 from hf_encoders.corpus.tokenizer_training import (
     padded_vocab_size,
     pipeline_options,
+    tokenizer_of_sentencepiece,
     tokenizer_of_words,
     untrained_tokenizer,
 )

@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.corpus.sentencepiece_model import tokenizer_of_sentencepiece
-from hf_encoders.corpus.tokenizer_training import special_token
+from hf_encoders.corpus.tokenizer_training import special_token, tokenizer_of_sentencepiece
 from hf_encoders.registration import config_class_of
 from hf_encoders.tokenizer_loading import load_tokenizer
 
