@@ -158,7 +158,7 @@ def metadata_problems(metadata: dict[str, Any]) -> list[str]:
     """Return problems of a card's metadata for which the Hub certainly refuses the commit."""
     name_on_hub = "a name on the Hub: use 'owner/name', or leave it out"
     rules = {
-        "license": (LICENSE_ID.fullmatch, "an identifier of the Hub: use one such as 'apache-2.0', or 'other'"),
+        "license": (is_license, "an identifier of the Hub: use one such as 'apache-2.0', or 'other'"),
         "language": (is_language, "an ISO 639 code: use one in lower case such as 'en', or 'multilingual'"),
         "datasets": (is_repo_id, name_on_hub),
         "base_model": (is_repo_id, name_on_hub),
@@ -167,16 +167,21 @@ def metadata_problems(metadata: dict[str, Any]) -> list[str]:
     for field, (is_valid, remedy) in rules.items():
         values = metadata.get(field) or []
         for value in values if isinstance(values, list) else [values]:
-            if not is_valid(str(value)):
+            if not is_valid(value):
                 problems.append(f"{field} {value!r} is not {remedy}.")
     if metadata.get("license") == "other" and not metadata.get("license_name"):
         problems.append("license 'other' needs license_name: add it, and the text as a LICENSE file.")
     return problems
 
 
-def is_language(code: str) -> bool:
+def is_license(name: Any) -> bool:
+    """Return whether a name has the form of the Hub's identifiers of licences."""
+    return LICENSE_ID.fullmatch(str(name)) is not None
+
+
+def is_language(code: Any) -> bool:
     """Return whether a code may be the language of a card."""
-    return code in ("multilingual", "code") or is_language_code(code)
+    return code in ("multilingual", "code") or is_language_code(str(code))
 
 
 def shown_files(card: str) -> set[str]:
