@@ -26,11 +26,11 @@ from hf_encoders import (
     read_documents,
     split_sentences,
     split_train_validation,
+    token_log_probabilities,
     tokenize_documents,
     train_tokenizer,
     write_comparison,
 )
-from hf_encoders.evaluation.pseudo_likelihood import token_log_probabilities
 from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np

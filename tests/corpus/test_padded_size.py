@@ -10,9 +10,9 @@ from hf_encoders import (
     HfeBertForMaskedLM,
     HfeRobertaConfig,
     HfeRobertaForMaskedLM,
+    fill_masks,
     padded_vocab_size,
 )
-from hf_encoders.evaluation.fill_masks import fill_masks
 from hf_encoders.objectives.masker import TokenMasker
 from hf_encoders.publishing.checks import check_tokenizer
 from tests.corpus.trained import train
