@@ -1,15 +1,40 @@
-"""The table of similar words: lookup, choice, saving, and what is refused."""
+"""Similar words: learned from a corpus or read from a file; lookup, draws, saving, and what is refused."""
 
+import datasets
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from transformers import BertTokenizer
 
+from hf_encoders import build_similar_words, read_similar_words, tokenize_documents
 from hf_encoders.corpus import similar_words
-from hf_encoders.corpus.ragged import offsets_of
-from hf_encoders.corpus.similar_words import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
+from hf_encoders.corpus.similar_words import (
+    SIMILAR_WORDS_FILE,
+    SimilarWords,
+    describe_similar_words,
+    join_similar_words,
+)
 
 
 TABLE = {(10,): [(11,), (12,), (13,)], (20, 21): [(22, 23)], (11,): [(10,)], (30, 31, 32): []}
+DETERMINERS, NOUNS, VERBS = range(5, 8), range(10, 20), range(30, 36)
+
+
+def bert(*pieces: str) -> BertTokenizer:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
+    return BertTokenizer(vocab={piece: number for number, piece in enumerate(names)})
+
+
+def sentences(number: int, seed: int = 0) -> list[str]:
+    """Determiner, noun, verb, determiner, noun: words of a kind stand next to the same words."""
+    generator = np.random.default_rng(seed)
+    kinds = (DETERMINERS, NOUNS, VERBS, DETERMINERS, NOUNS)
+    return [" ".join(f"w{generator.choice(kind)}" for kind in kinds) for _ in range(number)]
+
+
+def drawn_of(kinds: tuple[str | list[str], ...], number: int) -> list[str]:
+    generator = np.random.default_rng(0)
+    return [" ".join(generator.choice(list(kind)) for kind in kinds) for _ in range(number)]
 
 
 @pytest.fixture
@@ -17,127 +42,202 @@ def table(tokenizer):
     return SimilarWords.of(TABLE, tokenizer)
 
 
-def test_words_are_found_as_a_dictionary_would_find_them():
-    """Random words of one to five tokens out of three, so that prefixes, parts and orders of each other are common."""
-    random = np.random.default_rng(0)
-    words = sorted({tuple(random.integers(0, 3, random.integers(1, 5)).tolist()) for _ in range(60)})
-    numbers = {word: number for number, word in enumerate(words)}
-    none = np.zeros(len(words), dtype=np.int64)
-    table = SimilarWords(
-        np.concatenate([np.array(word) for word in words]), np.array([len(word) for word in words]), none[:0], none, ""
-    )
-    lengths = random.integers(1, 6, 3000)
-    ids, bounds = random.integers(0, 3, lengths.sum()).astype(np.int32), offsets_of(lengths)
-    found = table.find(ids, bounds[:-1], bounds[1:])
-    expected = [numbers.get(tuple(ids[b:e].tolist()), -1) for b, e in zip(bounds[:-1], bounds[1:], strict=True)]
-    assert found.tolist() == expected
-    assert 0.1 < (found < 0).mean() < 0.9
-    assert table.find(ids, bounds[:0], bounds[:0]).tolist() == []
+class TestTable:
+    def test_similar_words_of_a_word(self, table):
+        assert [word.tolist() for word in table.similar(np.array([10]))] == [[11], [12], [13]]
+        assert table.similar((20, 21))[0].dtype == np.int32
+        assert table.similar((12,)) == table.similar((40,)) == table.similar((21, 20)) == table.similar(()) == []
 
+    def test_any_word_of_a_length_is_as_likely(self, table):
+        generator = np.random.default_rng(0)
+        words = [tuple(table.random_word(1, generator).tolist()) for _ in range(4000)]
+        assert set(words) == {(10,), (11,), (12,), (13,)}
+        assert all(abs(words.count(word) / 4000 - 0.25) < 0.04 for word in set(words))
+        assert {tuple(table.random_word(2, generator).tolist()) for _ in range(50)} == {(20, 21), (22, 23)}
+        assert table.random_word(4, generator) is None
 
-def test_words_with_the_same_hash_are_told_apart(tokenizer, monkeypatch):
-    """With the sum of the tokens for a hash, words in another order have the same."""
-    monkeypatch.setattr(
-        similar_words, "hashes_of_rows", lambda tokens, lengths: np.add.reduceat(tokens, offsets_of(lengths)[:-1])
-    )
-    table = SimilarWords.of({(20, 21): [(22, 23)]}, tokenizer)
-    ids = np.array([20, 21, 21, 20, 22, 23])
-    assert table.find(ids, np.array([0, 2, 4]), np.array([2, 4, 6])).tolist() == [0, -1, 1]
+    def test_an_empty_table(self, tokenizer):
+        empty = SimilarWords.of({}, tokenizer)
+        assert empty.similar((10,)) == [] and empty.random_word(1, np.random.default_rng(0)) is None
+        assert len(empty) == 0 and not empty.table
 
+    def test_saved_and_read(self, table, tokenizer, make_tokenizer, tmp_path):
+        assert table.save(tmp_path).name == SIMILAR_WORDS_FILE
+        loaded = SimilarWords.load(tmp_path, tokenizer)
+        assert (loaded.words, loaded.table, loaded.fingerprint) == (table.words, table.table, table.fingerprint)
+        assert SimilarWords.of({**TABLE, (40,): [(41,)]}, tokenizer).fingerprint != table.fingerprint
+        with pytest.raises(ValueError, match="similar_words.safetensors was made with another tokenizer"):
+            SimilarWords.load(tmp_path, make_tokenizer(61))
 
-def test_each_similar_word_is_as_likely(table):
-    words = table.find(np.full(3000, 10), np.arange(3000), np.arange(1, 3001))
-    chosen = table.tokens_of(table.choose_similar(words, np.linspace(0, 1, 3000, endpoint=False)))
-    assert np.bincount(chosen)[10:].tolist() == [0, 1000, 1000, 1000]
-    assert table.has_similar(table.find(np.array([10, 12, 40]), np.arange(3), np.arange(1, 4))).tolist() == [
-        True, False, False,
-    ]  # fmt: skip
+    def test_tables_of_several_corpora_are_one(self, table, tokenizer, make_tokenizer):
+        """A word of both keeps the similar words of the first."""
+        other = SimilarWords.of({(10,): [(40,)], (41,): [(40,), (10,)], (22, 23): [(50, 51)]}, tokenizer)
+        joined = join_similar_words([table, other, other])
+        assert joined.table == {**other.table, **table.table}
+        assert len(joined) == len(table) + 3  # 40, 41 and 50 51
+        with pytest.raises(ValueError, match="different tokenizers"):
+            join_similar_words([table, SimilarWords.of({}, make_tokenizer(61))])
 
-
-def test_any_word_of_a_length(table):
-    lengths, uniforms = np.repeat([1, 2, 3, 4], 100), np.tile(np.linspace(0, 1, 100, endpoint=False), 4)
-    words = table.choose_of_length(lengths, uniforms)
-    assert (words[lengths == 4] == -1).all()
-    assert (table.lengths[words[lengths < 4]] == lengths[lengths < 4]).all()
-    assert [len(set(words[lengths == n].tolist())) for n in (1, 2, 3)] == [4, 2, 1]
-
-
-def test_an_empty_table_finds_nothing(tokenizer):
-    table = SimilarWords.of({}, tokenizer)
-    assert table.find(np.array([10]), np.array([0]), np.array([1])).tolist() == [-1]
-    assert table.has_similar(np.array([-1])).tolist() == [False]
-    assert table.choose_of_length(np.array([1]), np.array([0.5])).tolist() == [-1]
-    assert table.missing_share(np.array([10, 11]), np.array([True, True])) == 1.0
-
-
-def test_saved_and_read(table, tokenizer, make_tokenizer, tmp_path):
-    assert table.save(tmp_path).name == SIMILAR_WORDS_FILE
-    again = SimilarWords.load(tmp_path, tokenizer)
-    assert again.fingerprint == table.fingerprint and repr(again) == repr(table)
-    assert SimilarWords.of({**TABLE, (40,): [(41,)]}, tokenizer).fingerprint != table.fingerprint
-    with pytest.raises(ValueError, match="similar_words.safetensors was made with another tokenizer"):
-        SimilarWords.load(tmp_path, make_tokenizer(61))
-
-
-def test_tables_of_several_corpora_are_one(table, tokenizer, make_tokenizer):
-    """A word of both keeps the similar words of the first; numbers of words follow."""
-    other = SimilarWords.of({(10,): [(40,)], (41,): [(40,), (10,)], (22, 23): [(50, 51)]}, tokenizer)
-    joined = join_similar_words([table, other, other])
-
-    def similar(word):
-        number = joined.find(np.array(word), np.array([0]), np.array([len(word)]))
-        return {
-            tuple(joined.tokens_of(joined.choose_similar(number, np.array([coin]))).tolist())
-            for coin in np.linspace(0, 0.99, 12)
-        }
-
-    assert similar((10,)) == {(11,), (12,), (13,)}
-    assert similar((41,)) == {(40,), (10,)} and similar((20, 21)) == {(22, 23)}
-    assert len(joined) == len(table) + 3  # 40, 41 and 50 51
-    with pytest.raises(ValueError, match="of different tokenizers cannot be joined"):
-        join_similar_words([table, SimilarWords.of({}, make_tokenizer(61))])
-
-
-def test_files_that_are_no_table_are_refused(table, tmp_path):
-    with pytest.raises(ValueError, match="is missing: give .* of this corpus again, with --similar-words build"):
-        SimilarWords.load(tmp_path)
-    path = table.save(tmp_path)
-    for content in (b"", path.read_bytes()[:-4]):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"similar_words.safetensors is damaged \("):
+    def test_files_that_are_no_table_are_refused(self, table, tmp_path):
+        with pytest.raises(ValueError, match="is missing: .* --similar-words build"):
             SimilarWords.load(tmp_path)
-    save_file({"tokens": np.zeros(1, np.int32)}, path, {"tokenizer": "0"})
-    with pytest.raises(ValueError, match="is damaged"):
-        SimilarWords.load(tmp_path)
+        path = table.save(tmp_path)
+        for content in (b"", path.read_bytes()[:-4]):
+            path.write_bytes(content)
+            with pytest.raises(ValueError, match="is damaged"):
+                SimilarWords.load(tmp_path)
+        arrays = {"tokens": [10, 11], "lengths": [1, 1], "similar": [2], "counts": [1, 0]}
+        for names in (["tokens"], list(arrays)):  # there is no word of number 2
+            save_file({name: np.array(arrays[name], np.int32) for name in names}, path, {"tokenizer": "0"})
+            with pytest.raises(ValueError, match="is damaged"):
+                SimilarWords.load(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ({(): [(10,)]}, r"\(\) is no word"),
+            ({(1,): [(10,)]}, r"\(1,\) is no word"),  # [CLS]
+            ({(10,): [(99,)]}, r"\(99,\) is no word"),
+            ({(10,): [(11, 12)]}, r"\(11, 12\) cannot stand for \(10,\)"),
+            ({(10,): [(10,)]}, r"\(10,\) cannot stand for \(10,\)"),
+        ],
+    )
+    def test_wrong_words(self, tokenizer, wrong, message):
+        with pytest.raises(ValueError, match=message):
+            SimilarWords.of(wrong, tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({(): [(10,)]}, r"\(\) is no word of this tokenizer"),
-        ({(1,): [(10,)]}, r"\(1,\) is no word of this tokenizer"),  # [CLS]
-        ({(10,): [(99,)]}, r"\(99,\) is no word of this tokenizer"),
-        ({(10,): [(11, 12)]}, r"\(11, 12\) cannot stand for \(10,\)"),
-        ({(10,): [(10,)]}, r"\(10,\) cannot stand for \(10,\)"),
-    ],
-)
-def test_what_cannot_stand_for_a_word_is_refused(tokenizer, wrong, said):
-    with pytest.raises(ValueError, match=said):
-        SimilarWords.of(wrong, tokenizer)
+class TestLearned:
+    def test_words_of_a_kind(self, tokenizer):
+        text = [f"{sentence} zz" for sentence in sentences(1500)] + ["w50 w12 w33"] * 4  # unknown, and rare
+        documents = tokenize_documents([text], tokenizer)
+        learned, again = (build_similar_words(documents, tokenizer) for _ in range(2))
+        assert {word for (word,) in learned.words} == {*DETERMINERS, *NOUNS, *VERBS}
+        for kind in (DETERMINERS, NOUNS, VERBS):
+            for word in kind:
+                similar = {token for (token,) in learned.table[word,]}
+                assert len(similar) == min(5, len(kind) - 1) and similar <= set(kind) - {word}
+        assert learned.fingerprint == again.fingerprint
+
+    def test_vectors_equal_those_of_dense_matrices(self, tokenizer):
+        documents = tokenize_documents([sentences(300), sentences(100, seed=1)], tokenizer)
+        words, numbers, sentence_numbers = similar_words._frequent_words(documents, tokenizer)
+        counts = np.zeros((len(words), 4, len(words)))
+        for document in documents["input_ids"]:
+            for sentence in document:
+                for position, word in enumerate(sentence):
+                    for slot, distance in enumerate((-2, -1, 1, 2)):
+                        if 0 <= position + distance < len(sentence):
+                            context = sentence[position + distance]
+                            counts[words.index((word,)), slot, words.index((context,))] += 1
+        counts = counts.reshape(len(words), -1)
+        contexts = np.maximum(counts.sum(axis=0), 1) ** 0.75
+        with np.errstate(divide="ignore"):
+            pmi = np.log(counts / counts.sum(axis=1, keepdims=True) / contexts * contexts.sum())
+        left, values, _ = np.linalg.svd(np.maximum(pmi, 0), full_matrices=False)
+        vectors = (left * np.sqrt(values))[:, : len(words) - 1]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        learned = similar_words._vectors(numbers, sentence_numbers, len(words))
+        np.testing.assert_allclose(learned @ learned.T, vectors @ vectors.T, atol=1e-4)
+
+    def test_a_mark_is_never_similar_to_a_word(self):
+        """Comma, semicolon and two particles stand at the same positions."""
+        tokenizer = bert(",", ";", "和", "与", *"abcdefgh")
+        documents = tokenize_documents([drawn_of(("abcd", ",;和与", "efgh"), 800)], tokenizer)
+        table = build_similar_words(documents, tokenizer, least_similarity=0.1).table
+        assert table[5,] == [(6,)] and table[8,][0] == (7,)
+        assert not any({(5,), (6,)} & {*similar} for (word,), similar in table.items() if word > 6)
+
+    def test_only_as_many_tokens(self):
+        tokenizer = bert("a", "b", "##x", "##y", "c", "d", "e")
+        text = drawn_of((["c", "d"], ["a", "b", "ax", "bx", "ay"], ["e"]), 300)
+        table = build_similar_words(tokenize_documents([text], tokenizer), tokenizer).table
+        assert table[5,] == [(6,)] and set(table[5, 7]) == {(6, 7), (5, 8)}
+
+    def test_words_of_a_segmenter(self, tokenizer):
+        documents = [[sentence.replace("w10", "w10 w40") for sentence in sentences(500)]]
+
+        def segmenter(sentence: str) -> list[str]:
+            return sentence.replace("w10 w40", "w10w40").split()
+
+        corpus = tokenize_documents(documents, tokenizer, word_segmenter=segmenter)
+        learned = build_similar_words(corpus, tokenizer)
+        assert learned.similar((11,)) and (10, 40) in learned.words and (10,) not in learned.words
+
+    def test_number_and_similarity(self, tokenizer):
+        documents = tokenize_documents([sentences(500)], tokenizer)
+        table = build_similar_words(documents, tokenizer, words_per_entry=2).table
+        assert max(map(len, table.values())) == 2
+        tables = (build_similar_words(documents, tokenizer, 50, least).table for least in (0.3, 0.6))
+        more, fewer = (sum(map(len, table.values())) for table in tables)
+        assert more > fewer > 0
+
+    def test_large_corpora_are_read_in_samples_of_whole_sentences(self, tokenizer, monkeypatch):
+        documents = tokenize_documents([sentences(400), sentences(400, seed=1)], tokenizer)
+        samples = [words for words, _ in similar_words._samples(documents, tokenizer)]
+        tokens = [token for document in documents["input_ids"] for sentence in document for token in sentence]
+        assert [word for words in samples for word in words] == [(token,) for token in tokens]
+        monkeypatch.setattr(similar_words, "MOST_TOKENS", 1000)
+        samples = list(similar_words._samples(documents, tokenizer))
+        assert len(samples) == similar_words.SAMPLES and 900 < sum(len(words) for words, _ in samples) < 1100
+        assert all((np.bincount(numbers)[numbers] == 5).all() for _, numbers in samples)  # words of a sentence
+
+    def test_only_the_most_frequent_words(self, tokenizer, monkeypatch):
+        monkeypatch.setattr(similar_words, "MOST_WORDS", 13)
+        documents = tokenize_documents([sentences(4000)], tokenizer)
+        words = build_similar_words(documents, tokenizer, least_similarity=0.1).words
+        assert {word for (word,) in words} == {*DETERMINERS, *NOUNS} and len(words) == 13
+
+    @pytest.mark.parametrize(
+        ("text", "options", "message"),
+        [
+            (["w5"], {"words_per_entry": 0}, "words_per_entry=0"),
+            (["w5"], {"words_per_entry": "5"}, "words_per_entry='5'"),
+            (["w5"], {"least_similarity": 0.0}, "least_similarity=0.0"),
+            (["w5"], {"least_similarity": 1.5}, "least_similarity=1.5"),
+            (["w5"], {}, "no two words that occur 5 times"),
+            (["zz yy"] * 20, {}, "no two words"),
+            (["w5", "w6", "w7"] * 9, {}, "no two words"),
+        ],
+    )
+    def test_wrong_input(self, tokenizer, text, options, message):
+        with pytest.raises(ValueError, match=message):
+            build_similar_words(tokenize_documents([text], tokenizer), tokenizer, **options)
+
+    def test_coverage(self, tokenizer):
+        documents = tokenize_documents([sentences(500)], tokenizer)
+        learned = build_similar_words(documents, tokenizer)
+        text = describe_similar_words(learned, documents, tokenizer)
+        assert "words of the corpus without a similar one: 0.0%" in text and "warning" not in text
+        assert text.splitlines()[2].startswith("  w")
+        text = describe_similar_words(SimilarWords.of({(5,): [(6,)]}, tokenizer), documents, tokenizer)
+        assert "warning: 87% of the words" in text and text.splitlines()[2] == "  w5: w6"
+        of_others = datasets.Dataset.from_dict({"input_ids": [[[20, 21]]]})
+        assert "without a similar one: 100.0%" in describe_similar_words(learned, of_others, tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("arrays", "said"),
-    [
-        (([10, 11], [1, 0], [], [0, 0]), "lengths must be at least 1"),
-        (([10, 11], [1], [], [0]), "2 tokens, but lengths sum to 1"),
-        (([10, 11], [1, 1], [1], [0, 0]), "1 similar_numbers, but counts sum to 0"),
-        (([10, 11], [1, 1], [2], [1, 0]), r"must be in \[0, 2\)"),
-        (([10, 11], [1, 1], [0], [1, 0]), "another word of the same number of tokens"),
-        (([10, 11, 12], [1, 2], [1], [1, 0]), "another word of the same number of tokens"),
-        (([10, 10], [1, 1], [], [0, 0]), "a word is there twice"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(arrays, said):
-    with pytest.raises(ValueError, match=said):
-        SimilarWords(*map(np.array, arrays), tokenizer="")
+class TestFiles:
+    def test_pairs_of_as_many_tokens(self, tokenizer, tmp_path):
+        file = tmp_path / "similar.tsv"
+        file.write_text("# mine\nw5\tw6 w7\n\nw6\tw5 zz\nw5\tw8\n")
+        assert read_similar_words(file, tokenizer).table == {(5,): [(6,), (7,), (8,)], (6,): [(5,)]}
+        file.write_text("ac\tabc b\n")
+        assert read_similar_words(file, bert("a", "b", "ab", "##c")).table == {(5, 8): [(7, 8)]}
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"w5 w6\n", "line 1: 'w5 w6' is not a word, a tab"),
+            (b"w5\tw6\nw7\t \n", "line 2: "),
+            (b"\tw6\n", "line 1: "),
+            (b"w5\tzz\n", "no word with a similar one"),
+            (b"# none\n", "no word with a similar one"),
+            (bytes(200), "is a binary file"),
+        ],
+    )
+    def test_wrong_files(self, tokenizer, tmp_path, content, message):
+        (tmp_path / "similar.tsv").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_similar_words(tmp_path / "similar.tsv", tokenizer)
+        with pytest.raises(ValueError, match="--similar-words '.*gone' is not a file"):
+            read_similar_words(tmp_path / "gone", tokenizer, "--similar-words ")
