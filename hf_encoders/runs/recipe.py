@@ -292,11 +292,7 @@ class Recipe:
         decided = {**(initial or {}), **self.model}
         for name, least, elsewhere in (
             ("vocab_size", padded_vocab_size(tokenizer, 1), "give the model's own tokenizer, or a smaller one"),
-            (
-                "max_position_embeddings",
-                fields.get("max_position_embeddings", 0),
-                "shorten the examples",
-            ),
+            ("max_position_embeddings", fields.get("max_position_embeddings", 0), "shorten the examples"),
         ):
             if decided.get(name, least) < least:
                 remedy = "leave it out" if name in self.model else elsewhere

@@ -119,8 +119,7 @@ class Source:
             )
         share = max(validation_share, least / number)
         parts = split_train_validation(self.documents, validation_share=share, seed=seed)
-        # Written contiguously once: every dataset and count made of a selection would write it again.
-        return tuple(replace(self, documents=FlatCorpus.of(part).dataset) for part in parts)
+        return tuple(replace(self, documents=part) for part in parts)
 
     def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> list[SimilarWords]:
         """Return the tables of similar words next to the corpora.

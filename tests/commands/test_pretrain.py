@@ -20,7 +20,6 @@ from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
 from hf_encoders.runs.sources import open_corpora
 from hf_encoders.tokenizer_loading import load_tokenizer
-from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 
 
@@ -125,15 +124,6 @@ def test_a_plan_says_what_is_left_of_a_run(folder, capsys):
     assert "6 of 10 steps are done: 4 are left, " in capsys.readouterr().out
 
 
-def test_numbers_of_a_plan_are_rounded_and_grouped(folder, capsys):
-    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
-    assert pretrain(folder, "huge", "--plan", "--max_steps", "6000000000", *tokenizer, corpus="whole/_corpus") == 0
-    printed = capsys.readouterr().out
-    numbers = re.findall(r"[\d.,]+(?= |$)", printed)
-    assert "together 6,000,000,000 steps" in printed
-    assert not any(re.search(r"\d{4,}|\d,\d+\.\d", number) for number in numbers), printed
-
-
 @pytest.mark.parametrize("words", [(), ("--measure",)])
 def test_a_plan_of_a_prepared_corpus_leaves_nothing(folder, words, capsys):
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
@@ -145,20 +135,12 @@ def test_a_plan_of_a_prepared_corpus_leaves_nothing(folder, words, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--seed", "5"), "holds a run with another seed"),
-        (("--learning_rate", "0.02"), r"holds a run with another training \(learning_rate\)"),
         (("--max_steps", "3"), r"recipe \(phases\).* It has 4 steps of 6 x 24 tokens, 2 steps of 3 x 40 tokens"),
         (("--max_steps", "9", "--learning_rate", "0.02"), r"holds a run with another training \(learning_rate\)"),
-        (("--max_steps", "9", "--seed", "5"), "holds a run with another seed"),
-        (("--measure",), "--measure is for --plan"),
         (("--device", "cuda"), "--device is for --plan without --measure"),
         (("--plan", "--device-tflops", "990"), "--device-tflops 990: .* is for --plan --device cuda"),
-        (("--foo", "5"), "unrecognized arguments: --foo 5"),
-        (("--num_train_epochs", "5"), r"--num[-_]train[-_]epochs: use --max-steps"),
         (("--optim", "sgd"), r"holds a run with another recipe \(optimizer\)"),
         (("--per_device_train_batch_size", "0"), "per_device_train_batch_size=0 must be at least 1"),
-        (("--gradient_accumulation_steps", "4"), "accumulation steps are 4"),
-        (("--language", "German"), "'German' is not a language code"),
         (("--weight_decay", "0"), "optimizer lamb with weight_decay=0"),
     ],
 )
@@ -194,13 +176,6 @@ def test_the_plan_has_what_was_given_before_the_recipe(folder, capsys):
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan")
     assert pretrain(folder, "told", *tokenizer, "--learning_rate", "3e-3", "--warmup_steps", "0.5") == 0
     assert "learning rate 0.003 (linear, 3 steps of warm-up)" in capsys.readouterr().out
-
-
-def test_the_record_names_the_optimizer_of_the_command_line(folder):
-    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
-    assert pretrain(folder, "adafactor", *tokenizer, "--optim", "adafactor", "--max-steps", "2") == 0
-    found = [TrainingRecord.load(folder / run / "model").schedule["optimizer"] for run in ("whole", "adafactor")]
-    assert found == ["LAMB", "Adafactor"]
 
 
 @pytest.mark.parametrize("named", ["--corpus", "--tokenizer"])
@@ -317,12 +292,6 @@ def test_too_few_documents_are_told_with_what_they_are_for(folder, capsys):
     assert "holds 3 document(s), and nsp needs 4: 2 to train on and 2 to evaluate on" in capsys.readouterr().err
 
 
-def test_checkpoints_note_the_corpus(folder):
-    facts = facts_of_checkpoint(folder / "whole" / "checkpoint-6")
-    (corpus,) = facts["corpora"]
-    assert corpus["documents"] == 48  # of 60, a fifth of them kept apart
-
-
 def test_nothing_is_removed_or_made_for_wrong_paths(folder, capsys):
     shutil.copytree(folder / "whole", folder / "kept")
     assert pretrain(folder, "kept", "--overwrite", corpus="nowhere.txt") == 2
@@ -330,16 +299,6 @@ def test_nothing_is_removed_or_made_for_wrong_paths(folder, capsys):
     assert re.search(r"--corpus: '.*nowhere.txt' does not exist", capsys.readouterr().err)
     assert pretrain(folder, "text.txt") == 2
     assert re.search(r"--output '.*text.txt': .* is a file: name a folder", capsys.readouterr().err)
-
-
-def test_wrong_paths(folder, capsys):
-    assert pretrain(folder, "third", corpus="nowhere.txt") == 2
-    assert "nowhere.txt" in capsys.readouterr().err
-    assert pretrain(folder, "third", recipe="nowhere.yaml") == 2
-    assert "nor one of the shipped recipes" in capsys.readouterr().err
-    (folder / "empty.txt").write_text("")
-    assert pretrain(folder, "third", corpus="empty.txt") == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
 def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(folder, capsys, monkeypatch):

@@ -269,13 +269,3 @@ def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):
     assert TrainingRecord.load(folder / "replaced" / "model").schedule["seed"] == 7
     assert not (folder / "replaced" / "model" / "modeling_of_another_family.py").exists()
     assert not list((folder / "replaced").glob("_*model*"))
-
-
-def test_resuming_does_not_warn_of_tied_weights(folder, capsys, caplog):
-    shutil.copytree(folder / "whole", folder / "quiet")
-    shutil.rmtree(folder / "quiet" / "checkpoint-6")
-    shutil.rmtree(folder / "quiet" / "model")
-    assert pretrain(folder, "quiet") == 0
-    out, err = capsys.readouterr()
-    assert "Resuming from" in out
-    assert "missing keys" not in out + err + caplog.text and "Writing model shards" not in out + err

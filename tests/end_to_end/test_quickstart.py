@@ -4,8 +4,6 @@ import json
 import math
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,31 +16,20 @@ from transformers import TrainerCallback, pipeline
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.corpus.python_docs import LabelledDocument
-from hf_encoders.runs import quickstart as quickstart_steps
-from hf_encoders.runs import quickstart as quickstart_text
+from hf_encoders.runs import quickstart as steps
 from hf_encoders.runs.run import Run
 from tests.corpus.corpora import NOUNS, write_corpus
 
 
 def quickstart(output: Path, *arguments: str) -> list[str]:
-    return [
-        "quickstart",
-        "--output",
-        str(output),
-        "--max-steps",
-        "4",
-        "--vocab-size",
-        "300",  # byte-level BPE begins with 261
-        "--max-length",
-        "32",
-        *arguments,
-    ]
+    sizes = ["--max-steps", "4", "--vocab-size", "300", "--max-length", "32"]  # byte-level BPE begins with 261
+    return ["quickstart", "--output", str(output), *sizes, *arguments]
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("family", "objective"),
-    [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop"), ("albert", "mlm")],
+    [("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")],
 )
 def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path, capsys, forked_loads):
     files = [write_corpus(tmp_path / f"{topic}.txt", 300, topic) for topic in ("alpha", "beta")]
@@ -86,7 +73,7 @@ def test_no_long_module_and_no_rare_label_decides_what_is_measured():
         for n in range(20)
     ]
     for seed in range(5):
-        data = quickstart_text.labelled_passages(long + others, seed)
+        data = steps.labelled_passages(long + others, seed)
         counts = {split: Counter(rows["label"]) for split, rows in data.items()}
         assert counts["test"] == dict.fromkeys("abc", 60)
         assert counts["train"] == {"long": 20} | dict.fromkeys("abc", 140)
@@ -117,15 +104,15 @@ def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
         guess = ["a", "b", "c", "d", "e", "f", "g", "h"][place] if number % 2 == 0 else "wrong"
         return [SimpleNamespace(tokens=[guess], log_probability=sure[words[number]])]
 
-    monkeypatch.setattr(quickstart_steps, "fill_masks", fill)
+    monkeypatch.setattr(steps, "fill_masks", fill)
     sentences = [f"a b c d e f g h x{number}" for number in range(150)]
-    quickstart_steps.show_filled_masks(None, Tokenizer(), [LabelledDocument("a", [sentences[:40]])], seed=0)
+    steps.show_filled_masks(None, Tokenizer(), [LabelledDocument("a", [sentences[:40]])], seed=0)
     printed = capsys.readouterr().out
     assert len(asked) == 40 and "20 of 40 words are its first guess; the 5 of which it is surest:" in printed
     assert [int(number) for number in re.findall(r"x(\d+)", printed)] == [0, 1, 2, 3, 4]
     asked.clear()
     documents = [LabelledDocument("a", [sentences[i : i + 50]]) for i in (0, 50, 100)]
-    quickstart_steps.show_filled_masks(None, Tokenizer(), documents, seed=0)
+    steps.show_filled_masks(None, Tokenizer(), documents, seed=0)
     assert len(set(asked)) == 100 and " of 100 words are its first guess" in capsys.readouterr().out
 
 
@@ -174,7 +161,7 @@ def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
     printed = capsys.readouterr().out
     assert "nothing is lost. To resume, give the same command again." in printed
     assert [path.name for path in stopped.glob("checkpoint-*")] == ["checkpoint-3"]
-    monkeypatch.setattr(quickstart_text, "load_documents", None)  # what was made of the text is there
+    monkeypatch.setattr(steps, "load_documents", None)  # what was made of the text is there
     assert main(quickstart(stopped, *text)) == 0
     assert "Resuming from" in capsys.readouterr().out
     before = load_file(whole / "model" / "model.safetensors")
@@ -196,7 +183,7 @@ def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_oth
         tables.append(capsys.readouterr().out.partition("to compare with")[2].partition("all in")[0])
     assert len(set(tables)) == 1
     for content in ("[]", "{}", '{"documents": [5]}'):
-        kept = output / "_text" / quickstart_text.HELD_OUT
+        kept = output / "_text" / steps.HELD_OUT
         whole = kept.read_text()
         kept.write_text(content)
         assert main(quickstart(output, *text)) == 2
@@ -267,11 +254,3 @@ def test_corpora_that_cannot_be_trained_on_are_told(text, message, tmp_path, cap
     path.write_text(text)
     assert main(quickstart(tmp_path / "out", "--input", str(path))) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.processes
-def test_the_command_is_installed():
-    done = subprocess.run(
-        [sys.executable, "-m", "hf_encoders.cli", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "quickstart" in done.stdout

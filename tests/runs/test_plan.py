@@ -131,9 +131,3 @@ def test_a_device_that_is_not_here_is_planned_with_a_stated_rate(monkeypatch):
     assert half.seconds == pytest.approx(2 * usual.seconds)
     assert "on each of 1 x cuda" in str(usual) and "assumed: 30% of 19.5 TFLOP/s (an A100's in float32" in str(usual)
     assert "assumed: 30% of 9.75 TFLOP/s (--device-tflops)" in str(half)
-
-
-def test_one_step_is_not_one_steps(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    plan, _ = a_plan((Phase(1, 24, 3),))
-    assert "together 1 step," in str(plan) and "1 step of warm-up" in str(plan)

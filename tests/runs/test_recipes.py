@@ -106,10 +106,7 @@ def test_phases_keep_their_shares_in_a_shorter_run():
         ("xlnet-minutes", 60, 12),  # a fifth; its share would be 4, at the rate of the whole run
         ("xlnet-minutes", 1000, 100),  # 2 / (1 - 0.98)
         ("xlnet-minutes", 3000, 180),  # its share is longer
-        ("xlnet-minutes", 4000, 240),
-        ("xlnet-minutes", 8000, 480),
         ("bert-base", 10_000, 2000),  # 2 / (1 - 0.999), and a fifth
-        ("bert-base", 100_000, 2000),
         ("bert-base", 500_000, 5000),
         ("albert-minutes", 4, 1),
     ],
@@ -131,9 +128,7 @@ def test_warm_up_of_a_shorter_run_has_a_floor(name, steps, warmup):
         ({"optimizer": "lam"}, "optimizer 'lam': it must be one of adamw, lamb, .*adafactor"),
         ({"sources": {"alpha": 2}}, r"sources: alpha=2 must be in \(0, 1\]"),
         ({"sources": {}}, r"sources: {} must be {alpha: 0.3} or {weights: {law: 2, web: 1}}"),
-        ({"sources": {"alpha": 0.3, "beta": 1}}, "sources: .* must be {alpha: 0.3} or"),
         ({"sources": {"weights": [2, 1]}}, r"sources: weights=\[2, 1\] must name each source"),
-        ({"sources": [0.3]}, "sources: .* must be a dict"),
         (
             {"phases": [{"steps": 5, "length": 24, "examples": 4, "sources": {"alpha": 0}}]},
             r"phases: sources: alpha=0 must be in \(0, 1\]",
@@ -145,22 +140,15 @@ def test_warm_up_of_a_shorter_run_has_a_floor(name, steps, warmup):
         ({"training": {"learning_rte": 5}}, "TrainingArguments has no field 'learning_rte'"),
         ({"masking": {"preset": "BURT_MASKING"}}, "masking: preset 'BURT_MASKING' is not in"),
         ({"model": {"size": "tiny"}}, "model: size 'tiny' is not a named size of bert"),
-        ({"model": {"size": "from_pretrained"}}, "model: size 'from_pretrained' is not a named size of bert"),
         ({"model": {"hidden_sise": 12}}, "model: HfeBertConfig has no field 'hidden_sise'"),
         ({"model": {"hidden_size": 12, "num_attention_heads": 5}}, "model: hidden_size=12 is not a multiple"),
-        ({"model": {"hidden_size": "wide"}}, "model: .*hidden_size"),
         ({"tokenizer": {"vocab_size": "many"}}, "tokenizer: vocab_size='many' must be of type int"),
-        ({"tokenizer": {"vocab_size": 0}}, "tokenizer: vocab_size=0 must be at least 1"),
         (
             {"tokenizer": {"vocab_size": 50, "character_coverage": 1.5}},
             r"tokenizer: character_coverage=1.5 must be in",
         ),
-        ({"examples": {"put_bak": True}}, "examples: nsp has no option 'put_bak': its options are .*put_back"),
         ({"examples": {"put_back": True}}, "examples: put_back=True needs original_code=True"),
-        (
-            {"objective": "mlm", "examples": {"put_back": True}},
-            "'put_back': its options are .*cross_documents",
-        ),
+        ({"objective": "mlm", "examples": {"put_back": True}}, "'put_back': its options are .*cross_documents"),
         ({"masking": {"mask_prob": 0.2}}, "masking: nsp has no option 'mask_prob': it is mask_probability here"),
         ({"masking": {"unit": "words"}}, "masking: unit='words' is not known"),
         ({"masking": {"word_starts": "WordStarts"}}, "masking: word_starts='WordStarts' is set by presets only"),
@@ -168,38 +156,20 @@ def test_warm_up_of_a_shorter_run_has_a_floor(name, steps, warmup):
             {"masking": {"mask_probability": 0.2}, "mask_rate": [0.3, 0.15]},
             "mask_probability=0.2 does not go with mask_rate",
         ),
-        ({"mask_rate": ["a", 0.1]}, "mask_rate: .* must be two numbers"),
-        (
-            {"phases": [PHASE, {**PHASE, "masking": {"unit": "words"}}]},
-            "phases: phase 2: masking: unit='words'",
-        ),
-        ({"phases": [{**PHASE, "masking": {"mask_prob": 0.2}}]}, "phases: phase 1: masking: nsp has no option 'mask_"),
-        ({"phases": [{**PHASE, "masking": "word"}]}, "phases: masking='word' must be options"),
-        ({"phases": [{**PHASE, "masking": {"preset": "BURT"}}]}, "phases: masking: preset 'BURT' is not in"),
-        ({"phases": [{**PHASE, "masking": {"word_starts": "A"}}]}, "word_starts='A' is set by presets only"),
+        ({"phases": [PHASE, {**PHASE, "masking": {"unit": "words"}}]}, "phases: phase 2: masking: unit='words'"),
         (
             {"masking": {"unit": "word"}, "phases": [{**PHASE, "masking": {"units": {"word": 1.0}}}]},
             "phase 1: masking: unit='word' and units=.*: leave one of them out",
         ),
-        (
-            {"phases": [{**PHASE, "masking": {"mask_probability": 0.2}}], "mask_rate": [0.3, 0.15]},
-            "mask_probability=0.2 does not go with mask_rate, which sets that of every step",
-        ),
         ({"training": {"learning_rate": "fast"}}, "training: learning_rate='fast' must be a number"),
-        ({"training": {"warmup_steps": "10"}}, "training: warmup_steps='10' must be a number"),
         ({"training": {"bf16": "on"}}, "training: bf16='on' must be true or false"),
         ({"model": []}, r"model: \[\] is a list, and must be a dict"),
         ({"layer_decay": "high"}, "layer_decay: 'high' is a str, and must be a float"),
-        ({"layer_decay": 2}, r"layer_decay: 2: it must be in \(0, 1\]"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changed, said):
     with pytest.raises(ValueError, match=said):
         recipe_of("mine", {**MINIMAL, **changed})
-
-
-def test_a_whole_number_is_a_number():
-    assert recipe_of("mine", {**MINIMAL, "layer_decay": 1}).layer_decay == 1
 
 
 def test_tables_with_too_few_rows():
@@ -259,13 +229,10 @@ WSD = {"lr_scheduler_type": "warmup_stable_decay"}
     ("given", "said"),
     [
         ({}, "learning_rate is missing"),
-        ({"learning_rate": -1.0}, "learning_rate=-1.0 must be above 0"),
         ({"learning_rate": 10.0}, "learning_rate=10.0 must be above 0 and at most 1"),
         ({"adam_beta2": 1.0}, "adam_beta2=1.0 must be at least 0 and below 1"),
-        ({"max_grad_norm": -1.0}, "max_grad_norm=-1.0 must be a finite number, at least 0"),
         ({"weight_decay": 2000.0}, "learning rate .* x weight decay 2000.0: must be below 1"),
         ({"fp16": True, "use_cpu": True}, "fp16: float16 mixed precision needs an accelerator: use bf16"),
-        ({"warmup_steps": 10}, "warmup_steps=10 and num_decay_steps=0 do not fit into a run of 6 steps"),
         (
             {
                 "lr_scheduler_type": "warmup_stable_decay",
