@@ -87,8 +87,8 @@ class HfeDistilBertConfig(EncoderConfig):
     @property
     def fields_beyond_native(self) -> dict[str, Any]:
         """As in `EncoderConfig`, and another epsilon."""
-        others = {} if self.layer_norm_eps == NATIVE_EPS else {"layer_norm_eps": self.layer_norm_eps}
-        return super().fields_beyond_native | others
+        more_fields = {} if self.layer_norm_eps == NATIVE_EPS else {"layer_norm_eps": self.layer_norm_eps}
+        return super().fields_beyond_native | more_fields
 
     @classmethod
     def base(cls, **overrides: Any) -> "HfeDistilBertConfig":

@@ -64,10 +64,10 @@ class HfeElectraConfig(BertFieldsConfig):
         """
         width = max(1, round(self.hidden_size * self.generator_size))
         heads = next(heads for heads in range(max(1, width // 64), 0, -1) if width % heads == 0)
-        found = deepcopy(self)
-        found.intermediate_size = max(1, round(self.intermediate_size * width / self.hidden_size))
-        found.hidden_size, found.num_attention_heads = width, heads
-        return found
+        config = deepcopy(self)
+        config.intermediate_size = max(1, round(self.intermediate_size * width / self.hidden_size))
+        config.hidden_size, config.num_attention_heads = width, heads
+        return config
 
     @classmethod
     def small(cls, **overrides: Any) -> "HfeElectraConfig":

@@ -137,7 +137,7 @@ class HfeXLMConfig(EncoderConfig):
 
     @property
     def has_language_embeddings(self) -> bool:
-        """Whether the model reads `langs`."""
+        """Return whether the model reads `langs`."""
         return self.n_langs > 1 and self.use_lang_emb
 
     @property

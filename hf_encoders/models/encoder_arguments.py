@@ -25,46 +25,45 @@ SAME_WORD = 0.85  # of `difflib`: a letter too many or too few, or two letters s
 
 
 def arguments_of(model_class: type) -> frozenset[str]:
-    """Names of the arguments that a class's `forward` and those it overrides read, or that have no effect."""
+    """Return names of the arguments that a class's `forward` and those it overrides read, or that have no effect."""
     forwards = [vars(base)["forward"] for base in model_class.__mro__ if "forward" in vars(base)]
-    parameters = [one for forward in forwards for one in inspect.signature(forward).parameters.values()]
-    return WITHOUT_EFFECT.union(
-        one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-    )
+    parameters = [parameter for forward in forwards for parameter in inspect.signature(forward).parameters.values()]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return WITHOUT_EFFECT.union(parameter.name for parameter in parameters if parameter.kind not in variadic)
 
 
-def refuse_unknown_arguments(model: nn.Module, given: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Raise ValueError for one of the `given` arguments of `model.forward` that is not `known`: nothing reads it."""
-    unknown = given.keys() - known
+def refuse_unknown_arguments(model: nn.Module, arguments: Mapping[str, Any], known: frozenset[str]) -> None:
+    """Raise ValueError for one of the `arguments` of `model.forward` that is not `known`: nothing reads it."""
+    unknown = arguments.keys() - known
     if not unknown:
         return
-    is_off = {name for name in unknown & ONLY_OFF if given[name] is None or given[name] is False}
-    is_off |= {name for name in unknown if given[name] is None and is_label(name)}
+    is_off = {name for name in unknown & ONLY_OFF if arguments[name] is None or arguments[name] is False}
+    is_off |= {name for name in unknown if arguments[name] is None and is_label(name)}
     if unknown := sorted(unknown - is_off):
         raise ValueError(" ".join(_describe(name, model, known) for name in unknown))
 
 
 def is_label(name: str) -> bool:
-    """Whether an argument has the name of a label."""
+    """Return whether an argument has the name of a label."""
     return "label" in name or name in SPAN_LABELS
 
 
 def _describe(name: str, model: nn.Module, known: frozenset[str]) -> str:
-    own = [one for one in inspect.signature(type(model).forward).parameters if one not in ("self", "kwargs")]
+    parameters = [name for name in inspect.signature(type(model).forward).parameters if name not in ("self", "kwargs")]
     start = f"{type(model).__name__}.forward takes no {name!r}"
     if name in ONLY_OFF:
         return f"{start}, which an encoder does not use: leave it out."
-    if alike := difflib.get_close_matches(name, [*own, *sorted(known)], n=1, cutoff=SAME_WORD):
+    if alike := difflib.get_close_matches(name, [*parameters, *sorted(known)], n=1, cutoff=SAME_WORD):
         return f"{start}: did you mean {alike[0]!r}?"
     if not is_label(name):
         return f"{start}, and would ignore it: leave it out of the batch, or of the call."
-    labels = [one for one in own if is_label(one)]
-    found = f"its labels are {' and '.join(map(repr, labels))}" if labels else "it has no head"
+    labels = [parameter for parameter in parameters if is_label(parameter)]
+    takes = f"its labels are {' and '.join(map(repr, labels))}" if labels else "it has no head"
     remedy = "use a model with a head for it, or leave it out of the batch"
     for label in model.loss_terms.values():
         if label != "labels":
             remedy += f", or call it {label!r} (label_name={label!r} of a pair collator) to train that head"
-    return f"{start}, and would be trained without it; {found}: {remedy}."
+    return f"{start}, and would be trained without it; {takes}: {remedy}."
 
 
 def check_configuration(model_class: type, config: Any) -> None:
@@ -88,13 +87,13 @@ def own_configuration(model_class: type, config: Any) -> Any:
     needed = model_class.config_class
     if type(config).__name__ != needed.__name__.removeprefix("Hfe"):
         return config
-    own = needed.from_dict(config.to_dict())
-    own.name_or_path, own._attn_implementation = config.name_or_path, config._attn_implementation
-    return own
+    converted = needed.from_dict(config.to_dict())
+    converted.name_or_path, converted._attn_implementation = config.name_or_path, config._attn_implementation
+    return converted
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor on the CPU, where reading its values waits for no device: a trainer's copy of it, or a new one."""
+    """Return the tensor on the CPU, where reading its values waits for no device: the trainer's copy, or a new one."""
     owner, version, copy = (None,) * 3 if torch.compiler.is_compiling() else getattr(tensor, "host_copy", (None,) * 3)
     return copy if owner == id(tensor) and version == tensor._version else tensor.cpu()
 

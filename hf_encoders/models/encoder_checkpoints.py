@@ -89,11 +89,11 @@ def load_checked(
     mismatched = [] if ignore_mismatched_sizes else sorted(report["mismatched_keys"])
     if (missing or mismatched) and (problem := problem_of_files(source, **kwargs)) is not None:
         raise OSError(problem)
-    expected, found = type(model).config_class.model_type, model.config.model_type
-    if found != expected:  # the weights may have the same names
+    expected, actual = type(model).config_class.model_type, model.config.model_type
+    if actual != expected:  # the weights may have the same names
         raise ValueError(
-            f"{source} is a checkpoint of model_type={found!r}, and {type(model).__name__} computes {expected!r}: "
-            f"load it with the class of {found!r}, or, if the two differ only in name, pass model_type={expected!r}."
+            f"{source} is a checkpoint of model_type={actual!r}, and {type(model).__name__} computes {expected!r}: "
+            f"load it with the class of {actual!r}, or, if the two differ only in name, pass model_type={expected!r}."
         )
     if mismatched:
         raise WeightsDoNotFitError(_misfit(model, source, mismatched))
@@ -122,52 +122,51 @@ def refuse_shards_elsewhere(
 
 
 def problem_of_files(source: str | os.PathLike | None, variant: str | None = None, **kwargs: Any) -> str | None:
-    """What is wrong with the files of a checkpoint (of an adapter's base model), and the remedy; None if nothing is.
+    """Return what is wrong with the files of a checkpoint (of an adapter's base model), and the remedy, or None.
 
     Takes the arguments of `from_pretrained`. Raises an exception if the Hub cannot be reached.
     """
     if source is None or kwargs.get("gguf_file"):
         return None
-    source, place = str(source), {name: kwargs[name] for name in PLACE if name in kwargs}
+    source, location = str(source), {name: kwargs[name] for name in PLACE if name in kwargs}
     names = [_with_variant(name, variant) for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)]
-    if (file := _find(source, names[0], place)) is not None:
+    if (file := _find(source, names[0], location)) is not None:
         problem = problem_of_file(file)
-    elif (index := _find(source, names[1], place)) is not None:
-        problem = problem_of_shards(index, lambda shard: _find(source, shard, place))
-    elif others := [name for name in OTHER_FORMATS if _exists(source, name, place)]:
-        problem = f"{source} has its weights in {', '.join(others)} only, which is not read: {CONVERT}."
-    elif (adapter := _find(source, ADAPTER_CONFIG_NAME, place)) is not None:
+    elif (index := _find(source, names[1], location)) is not None:
+        problem = problem_of_shards(index, lambda shard: _find(source, shard, location))
+    elif other_files := [name for name in OTHER_FORMATS if _exists(source, name, location)]:
+        problem = f"{source} has its weights in {', '.join(other_files)} only, which is not read: {CONVERT}."
+    elif (adapter := _find(source, ADAPTER_CONFIG_NAME, location)) is not None:
         return problem_of_files(json.loads(Path(adapter).read_text(encoding="utf-8"))["base_model_name_or_path"])
     else:
         problem = f"{source} has no weights: neither {names[0]} nor {names[1]} with shards. Complete the checkpoint."
-    if problem is None and kwargs.get("config") is None and _find(source, CONFIG_NAME, place) is None:
+    if problem is None and kwargs.get("config") is None and _find(source, CONFIG_NAME, location) is None:
         problem = f"{source} has no {CONFIG_NAME}, and its weights are not of the default sizes: add the file."
     return problem
 
 
-def _find(source: str, name: str, place: dict[str, Any]) -> str | None:
-    """Path of a checkpoint's file, in a folder or in the Hub's cache; None if there is no such file."""
+def _find(source: str, name: str, location: dict[str, Any]) -> str | None:
+    """Return path of a checkpoint's file, in a folder or in the Hub's cache; None if there is no such file."""
     try:
-        return cached_file(source, name, **place)
+        return cached_file(source, name, **location)
     except OSError:
         return None
 
 
-def _exists(source: str, name: str, place: dict[str, Any]) -> bool:
-    """Whether a checkpoint has a file, without a download. Raises an exception if the Hub cannot be reached."""
-    path = "/".join(part for part in (place.get("subfolder"), name) if part)
+def _exists(source: str, name: str, location: dict[str, Any]) -> bool:
+    """Return whether a checkpoint has a file, without a download. Raises an exception if the Hub cannot be reached."""
+    path = "/".join(part for part in (location.get("subfolder"), name) if part)
     if os.path.isdir(source):
         return os.path.isfile(os.path.join(source, path))
-    return file_exists(source, path, revision=place.get("revision"), token=place.get("token"))
+    return file_exists(source, path, revision=location.get("revision"), token=location.get("token"))
 
 
 def _with_variant(name: str, variant: str | None) -> str:
-    stem, dot, suffix = name.rpartition(".")
-    return name if variant is None else f"{stem}.{variant}{dot}{suffix}"
+    return name if variant is None else f".{variant}.".join(name.rsplit(".", 1))
 
 
 def problem_of_file(path: str) -> str | None:
-    """What is wrong with one safetensors file; only its header is read."""
+    """Return what is wrong with one safetensors file; only its header is read."""
     try:
         load_state_dict(path, map_location="meta")
         return None
@@ -185,7 +184,7 @@ def problem_of_file(path: str) -> str | None:
 
 
 def problem_of_shards(index: str, find: Callable[[str], str | None]) -> str | None:
-    """What is wrong with the index of a sharded checkpoint, or with its shards; `find` gives a shard's path."""
+    """Return what is wrong with the index of a sharded checkpoint, or with its shards; `find` gives a shard's path."""
     try:
         content = json.loads(Path(index).read_text(encoding="utf-8", errors="replace"))
         places, _ = content["weight_map"], content["metadata"]
@@ -199,7 +198,7 @@ def problem_of_shards(index: str, find: Callable[[str], str | None]) -> str | No
             return f"{shard} is missing, which {index} names: download or copy it too."
         if (problem := problem_of_file(path)) is not None:
             return problem
-        listed = {name for name, place in places.items() if place == shard}
+        listed = {name for name, file in places.items() if file == shard}
         if absent := listed - load_state_dict(path, map_location="meta").keys():
             return (
                 f"{shard} does not hold {_some(absent)}, which {index} lists there: the index and the shards are of "
@@ -212,7 +211,7 @@ def problem_of_shards(index: str, find: Callable[[str], str | None]) -> str | No
 
 
 def encoder_weights(model: nn.Module) -> set[str]:
-    """Names of the encoder's weights, without those of the pooler, which models with an MLM head do not have."""
+    """Return the encoder's weights by name, without those of the pooler, which models with an MLM head lack."""
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     return {name for name in model.state_dict() if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")}
 
@@ -220,7 +219,7 @@ def encoder_weights(model: nn.Module) -> set[str]:
 def _incompleteness(
     model: nn.Module, source: str | os.PathLike | None, missing: set[str], unexpected: Iterable[str]
 ) -> str:
-    """The message for `missing` encoder weights; `unexpected` are names that only the file has."""
+    """Return the message for `missing` encoder weights; `unexpected` are names that only the file has."""
     encoder = encoder_weights(model)
     if missing == encoder:
         return (
@@ -237,8 +236,8 @@ def _incompleteness(
 
 
 def _misfit(model: nn.Module, source: str | os.PathLike | None, mismatched: list[tuple[str, Any, Any]]) -> str:
-    """The message for `mismatched` weights: names, shapes in the file, shapes in the model."""
-    shapes = [f"{name} is {tuple(found)} in the file and {tuple(own)} here" for name, found, own in mismatched]
+    """Return the message for `mismatched` weights: names, shapes in the file, shapes in the model."""
+    shapes = [f"{name} is {tuple(actual)} in the file and {tuple(shape)} here" for name, actual, shape in mismatched]
     if encoder_weights(model) & {name for name, *_ in mismatched}:
         fields = ("vocab_size", "hidden_size", "max_position_embeddings", "type_vocab_size", "intermediate_size")
         remedy = (
@@ -255,7 +254,7 @@ def _misfit(model: nn.Module, source: str | os.PathLike | None, mismatched: list
 
 
 def _some(names: Iterable[str], separator: str = ", ", limit: int = 3) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     names = sorted(names)
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return separator.join(names[:limit]) + rest

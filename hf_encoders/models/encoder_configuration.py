@@ -114,12 +114,12 @@ class EncoderConfig(transformers.PreTrainedConfig):
         # Written by `to_dict`; an instance has the family's own name.
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
-        own = [*(field.name for field in fields(self)), *self.attribute_map]
+        known = [*(field.name for field in fields(self)), *self.attribute_map]
         # What a user types: files of any age load, and what they and `to_dict` have beside the fields is kept.
         is_written = kwargs.pop(FROM_FILE, False) or self.transformers_version is not None
         typed = set() if is_written else kwargs.keys() - self.attribute_map
         for name in typed:
-            if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
+            if not name.startswith("_") and (meant := difflib.get_close_matches(name, known, n=1, cutoff=SAME_WORD)):
                 raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
         kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
         super().__post_init__(**kwargs)
@@ -146,7 +146,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
 
     @classmethod
     def own_name(cls, name: str) -> str:
-        """The family's name of a field that BERT has: `emb_dim` for XLM's `hidden_size`."""
+        """Return the family's name of a field that BERT has: `emb_dim` for XLM's `hidden_size`."""
         return cls.attribute_map.get(name, name)
 
     @property
@@ -171,7 +171,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
 
     @property
     def has_position_table(self) -> bool:
-        """Whether positions are rows of a table, `max_position_embeddings`."""
+        """Return whether positions are rows of a table, `max_position_embeddings`."""
         return self.position_embedding_type == "absolute"
 
     @property
@@ -192,7 +192,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
 
     @property
     def is_native(self) -> bool:
-        """Whether transformers' own class of the same `model_type` computes the same function."""
+        """Return whether transformers' own class of the same `model_type` computes the same function."""
         return not self.fields_beyond_native
 
     @property

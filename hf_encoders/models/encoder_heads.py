@@ -44,6 +44,7 @@ class EncoderHead:
     """An encoder, built by the family's `_add_encoder`, with a head."""
 
     has_pooler: ClassVar[bool] = False
+    num_scores: ClassVar[int | None] = None  # of a classifier; None: `num_labels`
     classes_field: ClassVar[str] = "num_labels"  # of the configuration: how many classes the labels of tokens have
 
     def __init__(self, config: EncoderConfig):
@@ -54,8 +55,9 @@ class EncoderHead:
         self.post_init()
 
     def _add_head(self) -> None:
-        """Build the head's modules."""
-        raise NotImplementedError
+        """Build the head's modules: here those of the classifiers."""
+        self.dropout = nn.Dropout(self.config.head_dropout)
+        self.classifier = nn.Linear(self.config.hidden_size, self.num_scores or self.config.num_labels)
 
     def encode(
         self,
@@ -113,17 +115,17 @@ def check_labels(
 
 
 def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
-    """Whether a masked-out token is to be predicted. Such tokens count in the loss, as in transformers."""
+    """Return whether a masked-out token is to be predicted. Such tokens count in the loss, as in transformers."""
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     if is_traced or labels is None or attention_mask is None or labels.shape != attention_mask.shape:
         return False
-    found = bool(((on_host(labels) != IGNORED) & (on_host(attention_mask) == 0)).any())
-    if found:
+    has_labels = bool(((on_host(labels) != IGNORED) & (on_host(attention_mask) == 0)).any())
+    if has_labels:
         logger.warning_once(
             "labels ask for predictions at padding tokens (attention_mask 0): they are computed and counted in the "
             f"loss, as in transformers. Set labels to {IGNORED} at padding to leave them out."
         )
-    return found
+    return has_labels
 
 
 class EncoderForMaskedLM(EncoderHead):
@@ -188,7 +190,7 @@ class EncoderForMaskedLM(EncoderHead):
     def predict_tokens(
         self, hidden_states: torch.Tensor, tokens: FlatTokens, labels: torch.Tensor | None, return_logits: bool | None
     ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
-        """Scores `(B, T, V)` or None, and the sums of the MLM objective or None.
+        """Return scores `(B, T, V)` or None, and the sums of the MLM objective or None.
 
         Only the predicted tokens of `hidden_states`, `(N, D)`, are projected to the vocabulary unless all logits are
         to be returned.
@@ -197,11 +199,11 @@ class EncoderForMaskedLM(EncoderHead):
             return_logits = labels is None or not self.training
         if labels is None:
             return (tokens.pad(self.mlm_head(hidden_states)) if return_logits else None), None
-        given, labels = labels, tokens.flatten(labels.to(hidden_states.device))
+        padded_labels, labels = labels, tokens.flatten(labels.to(hidden_states.device))
         if torch.compiler.is_compiling():  # a graph of fixed shapes cannot select the predicted tokens
             scores = self.mlm_head(hidden_states)
             return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
-        predicted = places_of(labels != IGNORED, on_host(given) != IGNORED)
+        predicted = places_of(labels != IGNORED, on_host(padded_labels) != IGNORED)
         labels = labels.index_select(0, predicted)
         if return_logits:
             scores = self.mlm_head(hidden_states)
@@ -231,7 +233,7 @@ class EncoderForPreTraining(EncoderForMaskedLM):
         return_logits: bool | None,
         **kwargs: Any,
     ) -> HfeForPreTrainingOutput:
-        """Both objectives, or the one whose labels are given; arguments as in a family's `forward`."""
+        """Return both objectives, or the one whose labels are given; arguments as in a family's `forward`."""
         pair_label_name = self.loss_terms["pair"]
         check_labels(pair_label_name, pair_labels, None, "two classes", 2)
         outputs = self.encode(*inputs, token_labels=labels, **kwargs)
@@ -255,7 +257,7 @@ class EncoderForPreTraining(EncoderForMaskedLM):
 
 
 def pair_sums(logits: torch.Tensor, labels: torch.Tensor, label_name: str) -> ObjectiveSums:
-    """Sums of a pair objective; `logits` `(S, 2)`, `labels` `(S,)` of 0 and 1, -100 for no label."""
+    """Return sums of a pair objective; `logits` `(S, 2)`, `labels` `(S,)` of 0 and 1, -100 for no label."""
     labels = labels.view(-1).to(logits.device)
     if labels.shape[0] != logits.shape[0]:
         raise ValueError(f"{label_name} has {labels.shape[0]} labels for {logits.shape[0]} sequences: pass one each.")
@@ -296,14 +298,9 @@ class SequenceHead(EncoderHead):
     """Scores of a whole sequence."""
 
     has_pooler = True
-    num_scores: int | None = None  # None: `num_labels`
-
-    def _add_head(self) -> None:
-        self.dropout = nn.Dropout(self.config.head_dropout)
-        self.classifier = nn.Linear(self.config.hidden_size, self.num_scores or self.config.num_labels)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, num_scores)`."""
+        """Return scores of `(S, num_scores)`."""
         return self.classifier(self.dropout(outputs.pooler_output))
 
 
@@ -342,10 +339,6 @@ class EncoderForSequenceClassification(SequenceHead):
 
 class EncoderForTokenClassification(EncoderHead):
     """One label per token."""
-
-    def _add_head(self) -> None:
-        self.dropout = nn.Dropout(self.config.head_dropout)
-        self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
     @can_return_tuple
     def forward(

@@ -26,7 +26,7 @@ TRANSPOSED_WIDTH = 768
 
 
 def is_eager() -> bool:
-    """Whether operations run eagerly: not traced, compiled, or transformed by `torch.func`.
+    """Return whether operations run eagerly: not traced, compiled, or transformed by `torch.func`.
 
     Only then may autograd functions of this package take the place of torch's.
     """
@@ -61,7 +61,7 @@ class EncoderDropout(nn.Dropout):
 
 
 def samples_16_bits(tensor: torch.Tensor, probability: float) -> bool:
-    """Whether masks for `tensor` are sampled here rather than by torch."""
+    """Return whether masks for `tensor` are sampled here rather than by torch."""
     return tensor.device.type == "cpu" and is_eager() and 0 < round(probability * STEPS) < STEPS
 
 
@@ -195,8 +195,9 @@ def gradient_of_scores(of_weights: torch.Tensor, weights: torch.Tensor) -> torch
 
 
 def _masks(like: torch.Tensor, lengths: list[int], seed: torch.Tensor, dropout: float) -> tuple[torch.dtype, Heads]:
-    """The dtype to compute in, and the scaled mask of each sequence's weights, flat; ones without dropout."""
-    exact, sizes = torch.promote_types(like.dtype, torch.float32), [like.shape[1] * one * one for one in lengths]
+    """Return the dtype to compute in, and the scaled mask of each sequence's weights, flat; ones without dropout."""
+    exact = torch.promote_types(like.dtype, torch.float32)
+    sizes = [like.shape[1] * length**2 for length in lengths]
     if dropout == 0:
         return exact, torch.ones(sum(sizes), dtype=exact).split(sizes)
     return exact, scaled_mask(random_bits((sum(sizes),), sample_seed(sum(sizes), seed)), dropout, exact).split(sizes)
@@ -284,7 +285,7 @@ def multiply(hidden_states: torch.Tensor, *arguments: Any) -> torch.Tensor:
 
 
 def can_recompute(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None) -> bool:
-    """Whether `_Projection` computes what the modules would."""
+    """Return whether `_Projection` computes what the modules would."""
     if not is_eager() or not torch.is_grad_enabled() or not is_bare_linear(linear) or linear.bias is None:
         return False
     if activation is not None and not (is_bare(activation) and next(activation.parameters(), None) is None):
@@ -345,7 +346,7 @@ def without_autocast(tensor: torch.Tensor) -> AbstractContextManager:
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Whether calling the module runs only its class's `forward`: no hooks, no `forward` of the instance."""
+    """Return whether calling the module runs only its class's `forward`: no hooks, no `forward` of the instance."""
     # Private names of torch, the same in all its versions; hooks on every module of the process are in its file.
     hooks = [getattr(module, f"_{kind}_hooks") for kind in HOOKS]
     hooks += [getattr(nn.modules.module, f"_global_{kind}_hooks", None) for kind in HOOKS]
@@ -353,6 +354,6 @@ def is_bare(module: nn.Module) -> bool:
 
 
 def is_bare_linear(module: nn.Module) -> bool:
-    """Whether calling the module is `nn.functional.linear` with its plain parameters and nothing more."""
+    """Return whether calling the module is `nn.functional.linear` with its plain parameters and nothing more."""
     # Quantised and distributed weights are tensor subclasses in an `nn.Linear`.
     return type(module) is nn.Linear and is_bare(module) and type(module.weight) in (nn.Parameter, torch.Tensor)

@@ -177,8 +177,8 @@ class EncoderModel:
         **own_ids: torch.Tensor | None,
     ) -> None:
         if (input_ids is None) == (inputs_embeds is None):
-            given = "neither is" if input_ids is None else "both are"
-            raise ValueError(f"You must specify exactly one of input_ids or inputs_embeds: {given} given.")
+            passed = "neither is" if input_ids is None else "both are"
+            raise ValueError(f"You must specify exactly one of input_ids or inputs_embeds: {passed} given.")
         if input_ids is not None and input_ids.dim() != 2:
             raise ValueError(
                 f"input_ids has shape {tuple(input_ids.shape)}: pass a batch of shape (batch_size, sequence_length)."

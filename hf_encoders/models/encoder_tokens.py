@@ -53,12 +53,12 @@ class FlatTokens:
 
     @property
     def is_packed(self) -> bool:
-        """Whether several sequences share one row."""
+        """Return whether several sequences share one row."""
         return self.kept is None and self.cu_seq_lens is not None
 
     @property
     def is_full(self) -> bool:
-        """Whether every row is one sequence of T tokens, none of them padding."""
+        """Return whether every row is one sequence of T tokens, none of them padding."""
         return self.cu_seq_lens is None and self.attention_mask is None
 
     def lengths(self) -> list[int]:

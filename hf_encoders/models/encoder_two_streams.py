@@ -48,9 +48,9 @@ class Streams:
         return self.tokens.num_tokens + (0 if self.query_places is None else len(self.query_places))
 
     def to(self, device: torch.device | int | str, non_blocking: bool = False) -> "Streams":
-        """The same on another device; accelerate calls this where a model is spread over several."""
-        found = {name: value for name, value in vars(self).items() if hasattr(value, "to")}
-        return replace(self, **{name: value.to(device, non_blocking=non_blocking) for name, value in found.items()})
+        """Return the same on another device; accelerate calls this where a model is spread over several."""
+        tensors = {name: value for name, value in vars(self).items() if hasattr(value, "to")}
+        return replace(self, **{name: value.to(device, non_blocking=non_blocking) for name, value in tensors.items()})
 
     def of_sequences(self, rows: torch.Tensor) -> torch.Tensor:
         """`(N + P, ...)` -> `(S, n, ...)`."""

@@ -161,14 +161,14 @@ def without_token_types(forward: Callable[..., Any]) -> Callable[..., Any]:
     Trainer drops the columns of a dataset that the signature does not name: BERT's tokenizer makes this one.
     """
     signature = inspect.signature(forward)
-    place = list(signature.parameters).index("token_type_ids")
+    index = list(signature.parameters).index("token_type_ids")
 
     @wraps(forward)
-    def named(*given: Any, **others: Any) -> Any:
-        given = (*given[:place], None, *given[place:]) if len(given) > place else given
-        return forward(*given, **others)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        args = (*args[:index], None, *args[index:]) if len(args) > index else args
+        return forward(*args, **kwargs)
 
-    kept = [one for one in signature.parameters.values() if one.name != "token_type_ids"]
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "token_type_ids"]
     named.__signature__ = signature.replace(parameters=kept)
     return named
 
@@ -197,20 +197,20 @@ class HfeDistilBertPreTrainedModel(EncoderPreTrainedModel):
 
     @staticmethod
     def weights_of_bert(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The weights of a BERT with an MLM head under the names here, for a student of as many layers.
+        """Return the weights of a BERT with an MLM head under the names here, for a student of as many layers.
 
         The embedding of token type 0 is added to every position, so that the same sum is computed (the original's
         `extract_distilbert.py` leaves it out).
         """
-        found = {}
+        renamed = {}
         for name, value in weights.items():
             if not ONLY_IN_BERT.fullmatch(name):
-                for pattern, own in NAMES_IN_BERT.items():
-                    name = re.sub(pattern, own, name)
-                found[name] = value
-        types = found.pop("distilbert.embeddings.token_type_embeddings.weight")
+                for pattern, name_here in NAMES_IN_BERT.items():
+                    name = re.sub(pattern, name_here, name)
+                renamed[name] = value
+        types = renamed.pop("distilbert.embeddings.token_type_embeddings.weight")
         positions = "distilbert.embeddings.position_embeddings.weight"
-        return found | {positions: found[positions] + types[0]}
+        return renamed | {positions: renamed[positions] + types[0]}
 
 
 class HfeDistilBertModel(EncoderModel, HfeDistilBertPreTrainedModel):
@@ -229,10 +229,10 @@ class HfeDistilBertModel(EncoderModel, HfeDistilBertPreTrainedModel):
         return self.transformer(hidden_states, tokens, *flags)
 
     def _check_inputs(
-        self, input_ids: torch.Tensor | None, token_type_ids: torch.Tensor | None, *others: torch.Tensor | None
+        self, input_ids: torch.Tensor | None, token_type_ids: torch.Tensor | None, *more_inputs: torch.Tensor | None
     ) -> None:
         check_ids("token_type_ids", token_type_ids, TYPES, "type_vocab_size", NO_TYPES)
-        super()._check_inputs(input_ids, token_type_ids, *others)
+        super()._check_inputs(input_ids, token_type_ids, *more_inputs)
 
 
 # --- heads ---
@@ -293,7 +293,7 @@ class DistilBertSequenceHead:
         self.dropout = nn.Dropout(self.config.seq_classif_dropout)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, num_scores)`."""
+        """Return scores of `(S, num_scores)`."""
         first_tokens = outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)
         return self.classifier(self.dropout(self.pre_classifier(first_tokens).relu()))
 

@@ -32,7 +32,7 @@ from .encoder_tokens import FlatTokens
 
 
 class HfeElectraPreTrainedModel(EncoderPreTrainedModel):
-    """Names of the ELECTRA models."""
+    """Return names of the ELECTRA models."""
 
     config_class = HfeElectraConfig
     base_model_prefix = "electra"
@@ -268,7 +268,7 @@ class HfeElectraForSequenceClassification(EncoderForSequenceClassification, HfeE
         self.classifier = ElectraClassificationHead(self.config)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, num_labels)`."""
+        """Return scores of `(S, num_labels)`."""
         return self.classifier(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
 
 
@@ -290,5 +290,5 @@ class HfeElectraForMultipleChoice(EncoderForMultipleChoice, HfeElectraPreTrained
         self.classifier = nn.Linear(self.config.hidden_size, 1)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, 1)`."""
+        """Return scores of `(S, 1)`."""
         return self.classifier(self.sequence_summary(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)))

@@ -141,7 +141,7 @@ class HfeRobertaForSequenceClassification(EncoderForSequenceClassification, HfeR
         self.classifier = RobertaClassificationHead(self.config)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, num_labels)`."""
+        """Return scores of `(S, num_labels)`."""
         return self.classifier(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
 
 

@@ -292,16 +292,16 @@ def with_languages(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
     signature = inspect.signature(forward)
     parameters = list(signature.parameters.values())
-    place = list(signature.parameters).index("attention_mask") + 1
+    index = list(signature.parameters).index("attention_mask") + 1
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters.insert(place, inspect.Parameter("langs", kind, default=None, annotation=torch.Tensor | None))
+    parameters.insert(index, inspect.Parameter("langs", kind, default=None, annotation=torch.Tensor | None))
 
     @wraps(forward)
-    def named(*given: Any, **others: Any) -> Any:
-        if len(given) > place:
-            others["langs"] = given[place]
-            given = (*given[:place], *given[place + 1 :])
-        return forward(*given, **others)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > index:
+            kwargs["langs"] = args[index]
+            args = (*args[:index], *args[index + 1 :])
+        return forward(*args, **kwargs)
 
     named.__signature__ = signature.replace(parameters=parameters)
     return named
@@ -354,7 +354,7 @@ class HfeXLMForSequenceClassification(XLMHead, EncoderForSequenceClassification,
         self.sequence_summary = XLMSequenceSummary(self.config)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, num_labels)`."""
+        """Return scores of `(S, num_labels)`."""
         return self.sequence_summary(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
 
 
@@ -376,6 +376,6 @@ class HfeXLMForMultipleChoice(XLMHead, EncoderForMultipleChoice, HfeXLMPreTraine
         self.logits_proj = nn.Linear(self.config.num_labels, 1)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, 1)`."""
+        """Return scores of `(S, 1)`."""
         first_tokens = outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)
         return self.logits_proj(self.sequence_summary(first_tokens))

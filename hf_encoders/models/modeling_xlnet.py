@@ -109,10 +109,10 @@ class HfeXLNetPreTrainedModel(EncoderPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, RelativeAttention):
-            own = module.parameters(recurse=False)
+            parameters = module.parameters(recurse=False)
         else:
-            own = [module.mask_emb] if isinstance(module, HfeXLNetModel) else []
-        for parameter in own:
+            parameters = [module.mask_emb] if isinstance(module, HfeXLNetModel) else []
+        for parameter in parameters:
             init.normal_(parameter, mean=0.0, std=self.config.initializer_range)
 
 
@@ -164,10 +164,10 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         """
         if queries is not None and (order is None or not kwargs.get("flat_output")):
             raise ValueError("queries is for the LM head: give order and labels to HfeXLNetLMHeadModel.")
-        own = {"order": order, "is_reversed": is_reversed, "queries": queries}
+        extra = {"order": order, "is_reversed": is_reversed, "queries": queries}
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q)
         refuse_arguments_elsewhere(kwargs | {"position_ids": position_ids})
-        return super().forward(*inputs, **own, **kwargs)
+        return super().forward(*inputs, **extra, **kwargs)
 
     def embed(
         self,
@@ -257,10 +257,10 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             )
 
 
-def refuse_arguments_elsewhere(given: dict[str, Any]) -> None:
+def refuse_arguments_elsewhere(arguments: dict[str, Any]) -> None:
     """Raise ValueError for what other encoders or transformers' XLNet take, with what to give instead."""
     for name, remedy in INSTEAD.items():
-        if given.pop(name, None) is not None:
+        if arguments.pop(name, None) is not None:
             raise ValueError(f"{name} was given, which XLNet of this package does not take: {remedy}.")
 
 
@@ -333,8 +333,8 @@ class HfeXLNetLMHeadModel(XLNetHead, EncoderHead, HfeXLNetPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, None, inputs_embeds)
         queries = None if order is None or labels is None else on_host(labels) != IGNORED
-        own = {"order": order, "is_reversed": is_reversed, "queries": queries}
-        outputs = self.encode(*inputs, token_labels=labels, **own, **kwargs)
+        extra = {"order": order, "is_reversed": is_reversed, "queries": queries}
+        outputs = self.encode(*inputs, token_labels=labels, **extra, **kwargs)
         if return_logits is None:
             return_logits = labels is None or not self.training
         logits, plm = self.predict_tokens(outputs, labels, queries is not None, return_logits)
@@ -349,15 +349,15 @@ class HfeXLNetLMHeadModel(XLNetHead, EncoderHead, HfeXLNetPreTrainedModel):
     def predict_tokens(
         self, outputs: FlatEncoderOutput, labels: torch.Tensor | None, has_queries: bool, return_logits: bool
     ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
-        """Scores `(B, T, V)` or None, and the sums of the objective or None; only predicted tokens are projected."""
+        """Return scores `(B, T, V)` or None, and sums of the objective or None; projects predicted tokens only."""
         tokens, states = outputs.tokens, outputs.last_hidden_state
         if labels is None:
             return (tokens.pad(self.lm_loss(states)) if return_logits else None), None
-        given, labels = labels, tokens.flatten(labels.to(states.device))
+        padded_labels, labels = labels, tokens.flatten(labels.to(states.device))
         if not has_queries and (return_logits or torch.compiler.is_compiling()):
             scores = self.lm_loss(states)
             return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
-        predicted = places_of(labels != IGNORED, on_host(given) != IGNORED)
+        predicted = places_of(labels != IGNORED, on_host(padded_labels) != IGNORED)
         states = states[tokens.num_tokens :] if has_queries else states.index_select(0, predicted)
         labels = labels.index_select(0, predicted)
         if not return_logits:
@@ -411,7 +411,7 @@ class XLNetForSequences(XLNetHead):
         self.logits_proj = nn.Linear(self.config.d_model, self.num_scores or self.config.num_labels)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, num_scores)`."""
+        """Return scores of `(S, num_scores)`."""
         return self.logits_proj(self.sequence_summary(outputs))
 
 
