@@ -4,9 +4,9 @@
 
 Trains a WordPiece tokenizer on the text, repeats the text with changed words until it has the size, and prepares a
 corpus of it: in processes of their own, whose memory is added up five times a second. Rates are per core, by the CPU
-time of all processes, so that other work on the machine changes them little. `--map` adds the same work by
-`datasets.map`; `--lexicon 100000` prepares it in turn without and with a lexicon of so many entries instead, which are
-runs of two or three words of the text. Linux only (/proc).
+time of all processes, so that other work on the machine changes them little. `--lexicon 100000` prepares it in turn
+without and with a lexicon of so many entries instead, which are runs of two or three words of the text. Linux only
+(/proc).
 """
 
 import argparse
@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import cache
 from pathlib import Path
 
 
@@ -34,7 +33,6 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=100, help="size of the corpus in MB (default: %(default)s)")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 1], help="processes (default: 2 1)")
     parser.add_argument("--entries", type=int, default=30_000, help="of the vocabulary (default: %(default)s)")
-    parser.add_argument("--map", action="store_true", help="also by datasets.map")
     parser.add_argument("--lexicon", type=int, metavar="ENTRIES", help="beside preparation with a lexicon")
     parser.add_argument("--repeats", type=int, default=3, help="of --lexicon (default: %(default)s)")
     parser.add_argument("--folder", help="where to put the temporary folder")
@@ -59,13 +57,6 @@ def main() -> None:
                 f"tokenizer alone ({bare:.2f})\npeak memory of all processes: {found['rss']:.0f} MB resident, "
                 f"{found['pss']:.0f} MB with shared pages counted once\n\n{found['report']}"
             )
-            if arguments.map:
-                output_of_map = folder / f"map-{workers}"
-                found = step("map", folder / "large.txt", folder / "tokenizer", output_of_map, workers)
-                print(
-                    f"datasets.map: {found['seconds']:.1f} s; {size / 1e6 / found['cpu_seconds']:.2f} MB/s per core; "
-                    f"peak memory {found['pss']:.0f} MB, shared pages once; {found['megabytes']:.0f} MB on disk"
-                )
         found = step("iterate", output)
         print(
             f"\nonce through all documents: {found['tokens'] / found['seconds'] / 1e6:.0f} million tokens/s "
@@ -120,7 +111,6 @@ def run_step(arguments: list[str]) -> None:
         "entries": entries,
         "bare": bare_rate,
         "prepare": prepare,
-        "map": prepare_by_map,
         "iterate": iterate,
     }
     print("\n" + json.dumps(steps[name](*rest)))
@@ -174,57 +164,6 @@ def prepare(text: str, tokenizer: str, output: str, workers: str, names: str | N
     report = prepare_corpus([text], output, loaded, lexicon=lexicon, workers=int(workers))
     seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
     return {"seconds": seconds, "cpu_seconds": cpu, "report": str(report)}
-
-
-def prepare_by_map(text: str, tokenizer: str, output: str, workers: str) -> dict:
-    """The same by `datasets.map`, with this package's splitter and encoder."""
-    import datasets
-    import numpy as np
-    from transformers import AutoTokenizer
-
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    loaded, processes = AutoTokenizer.from_pretrained(tokenizer), int(workers)
-    began, cpu_began = time.perf_counter(), cpu_seconds()
-    documents = datasets.load_dataset(
-        "text", data_files=[text], sample_by="paragraph", split="train", cache_dir=f"{output}-cache"
-    )
-    corpus = documents.map(
-        tokenize_batch,
-        batched=True,
-        batch_size=100,
-        num_proc=processes if processes > 1 else None,
-        remove_columns=["text"],
-        fn_kwargs={"tokenizer": loaded},
-    )
-    hashes = corpus.data.column("document_hash").to_numpy()
-    first = np.sort(np.unique(hashes, return_index=True)[1])
-    corpus.select(first).remove_columns("document_hash").save_to_disk(output)
-    seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
-    files = [file for folder in (output, f"{output}-cache") for file in Path(folder).rglob("*") if file.is_file()]
-    return {"seconds": seconds, "cpu_seconds": cpu, "megabytes": sum(file.stat().st_size for file in files) / 1e6}
-
-
-def tokenize_batch(batch: dict, tokenizer):
-    """Documents to token ids and a hash, as an Arrow table."""
-    import pyarrow as pa
-
-    from hf_encoders.corpus.arrow_file import record_batch
-    from hf_encoders.corpus.report import document_hashes
-    from hf_encoders.corpus.segmentation import split_sentences
-    from hf_encoders.corpus.sentence_encoding import tokenized_blocks
-
-    documents = [split_sentences(text) for text in batch["text"]]
-    blocks = list(tokenized_blocks(documents, encoder_of(tokenizer), None))
-    columns = [{"input_ids": record_batch(b).column(0), "document_hash": pa.array(document_hashes(b))} for b in blocks]
-    return pa.concat_tables([pa.table(column) for column in columns])
-
-
-@cache
-def encoder_of(tokenizer):
-    """Made once per process."""
-    from hf_encoders.corpus.sentence_encoding import make_encoder
-
-    return make_encoder(tokenizer)
 
 
 def iterate(output: str) -> dict:

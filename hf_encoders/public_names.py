@@ -18,7 +18,7 @@ PUBLIC_NAMES = {  # module -> its public names
     "corpus.report": ["corpus_statistics", "CorpusReport", "token_counts", "warnings_for"],
     "corpus.segmentation": ["one_sentence_per_line", "split_sentences"],
     "corpus.similar_words": ["build_similar_words", "read_similar_words", "SimilarWords"],
-    "corpus.tokenized": ["split_train_validation", "tokenize_documents"],
+    "corpus.tokenized": ["DocumentTokenizer", "split_train_validation", "tokenize_documents"],
     "corpus.tokenizer_training": ["padded_vocab_size", "train_tokenizer"],
     "corpus.units": ["jieba_entries", "read_entries"],
     "corpus.word_starts": ["jieba_segmenter"],

@@ -1,31 +1,37 @@
 """Corpus preparation on many machines: two steps for pipelines of datatrove, which runs tasks there.
 
 datatrove reads, filters and distributes (one machine, Slurm, Ray). The first step tokenizes the documents of a task
-into a shard, as a worker of `prepare_corpus` does; the second merges shards. Needs the extra `datatrove`, and a folder
-that all machines share.
+into an Arrow file, as a worker of `prepare_corpus` does; the second joins files. Needs the extra `datatrove`, and a
+folder that all machines share.
 """
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import datasets
+from datasets.arrow_writer import ArrowWriter
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.documents import DocumentReader
-from hf_encoders.corpus.merge import finish_corpus, merge_shards, run_facts
-from hf_encoders.corpus.preparation import one_core_per_process
+from hf_encoders.corpus.preparation import (
+    Finishing,
+    document_table,
+    duplicates_of,
+    features_of,
+    finish_corpus,
+    one_core_per_process,
+)
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.corpus.segmentation import split_sentences
-from hf_encoders.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
-from hf_encoders.corpus.settings import corpus_settings, finished_report, shards_folder, start_shards
-from hf_encoders.corpus.shards import ShardWriter, shard_path
-from hf_encoders.corpus.units import Units
-from hf_encoders.writing import locked
+from hf_encoders.corpus.settings import corpus_settings, finished_report, settings_hash
+from hf_encoders.corpus.tokenized import DocumentTokenizer, document_batches
+from hf_encoders.writing import UNFINISHED, locked
 
 
 try:
@@ -46,16 +52,16 @@ class CorpusTasks:
     SlurmPipelineExecutor([corpus.merge()], tasks=64, logging_dir="logs/merge", depends=making, ...).run()
     ```
 
-    With `parts=1`, the `corpus.arrow` is byte for byte that of `prepare_corpus` on the same documents in the order of
-    the tasks; datatrove's readers give task `i` the files `i`, `i + tasks`, ... of the sorted ones. With more parts,
-    `part-00000` and so on in `output` are such corpora, each merged by its own task; duplicates are left out over all.
+    With `parts=1`, the rows are those of `prepare_corpus` on the same documents in the order of the tasks; datatrove's
+    readers give task `i` the files `i`, `i + tasks`, ... of the sorted ones. With more parts, `part-00000` and so on
+    in `output` are such corpora, each joined by its own task; duplicates are left out over all.
 
     The executor runs killed tasks again; it finds the finished ones in its `logging_dir`. To start over, remove
     `output` and both logging folders.
 
     Args:
-        output (`str` or `Path`): Folder on a disk that all tasks share. Takes 4 bytes per token in the end, three
-            times that while the corpus is made.
+        output (`str` or `Path`): Folder on a disk that all tasks share. Takes 4 bytes per token in the end, twice
+            that while the corpus is made.
         tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
         source (`str`): Name of the documents, for the report. Change it whenever the output of the pipeline changes:
             nothing else shows that an unfinished corpus is of other documents.
@@ -80,41 +86,39 @@ class CorpusTasks:
     keep_duplicates: bool = False
 
     def __post_init__(self) -> None:
-        check_max_sentence_tokens(self.max_sentence_tokens)
         if not 1 <= self.parts <= self.tasks:
             raise ValueError(
                 f"parts={self.parts} of tasks={self.tasks}: use 1 or more, and at least one task per part."
             )
         if "://" in str(self.output):
-            raise ValueError(f"output={str(self.output)!r}: shards are memory mapped: name a folder on a shared disk.")
+            raise ValueError(f"output={str(self.output)!r}: files are memory mapped: name a folder on a shared disk.")
         if isinstance(self.phrases, bool):
             raise ValueError(f"phrases={self.phrases}: give a list, such as the phrases that prepare_corpus learns.")
-        # Refuses a tokenizer that cannot be used before any work.
-        make_encoder(self.tokenizer, self.word_segmenter, self.units.marker)
         settings = self.settings()
         finished = [finished_report(folder, settings) for folder in self.folders() if (folder / REPORT_FILE).exists()]
         if len(finished) < self.parts:
             finished_report(Path(self.output), settings)
 
+    @cached_property
+    def tokenizing(self) -> DocumentTokenizer:
+        """The function that tokenizes documents."""
+        return DocumentTokenizer(
+            self.tokenizer,
+            sentence_splitter=self.sentence_splitter,
+            word_segmenter=self.word_segmenter,
+            lexicon=self.lexicon,
+            phrases=False if self.phrases is None else self.phrases,
+            max_sentence_tokens=self.max_sentence_tokens,
+        )
+
     def settings(self) -> dict[str, Any]:
         """Everything that decides what is in the corpus."""
         source = {"pipeline": self.source, "tasks": self.tasks, "parts": self.parts}
-        documents = DocumentReader(self.sentence_splitter)
-        return corpus_settings(
-            source,
-            documents,
-            self.tokenizer,
-            self.word_segmenter,
-            self.max_sentence_tokens,
-            self.keep_duplicates,
-            self.units.settings(),
-        )
+        return corpus_settings(source, self.tokenizer, self.tokenizing, self.keep_duplicates)
 
-    @cached_property
-    def units(self) -> Units:
-        """What the column `word_starts` marks."""
-        phrases = False if self.phrases is None else self.phrases
-        return Units(self.tokenizer, self.word_segmenter is not None, self.lexicon, phrases)
+    def task_folder(self) -> Path:
+        """Folder of the files of the tasks."""
+        return Path(self.output) / UNFINISHED / settings_hash(self.settings())
 
     def folders(self) -> list[Path]:
         """Folders of the finished corpora."""
@@ -131,7 +135,7 @@ class CorpusTasks:
 
     def merge(self) -> PipelineStep:
         """The only step of the second pipeline."""
-        return _MergeShards(self)
+        return _JoinTasks(self)
 
 
 class _CorpusStep(PipelineStep):
@@ -147,64 +151,75 @@ class _CorpusStep(PipelineStep):
 
 
 class _TokenizeDocuments(_CorpusStep):
-    name = "hf_encoders: documents to a shard"
+    name = "hf_encoders: documents to token ids"
 
     def run(self, data: Iterable[Document], rank: int = 0, world_size: int = 1) -> None:
-        """Write the shard of task `rank`."""
+        """Write the file of task `rank`."""
         began, corpus = time.perf_counter(), self.corpus
         self._check_tasks(world_size, corpus.tasks, "tasks")
-        documents = DocumentReader(corpus.sentence_splitter).of_values(self._texts(data))
-        shards = start_shards(Path(corpus.output), corpus.settings())
-        encoder = partial(make_encoder, corpus.tokenizer, corpus.word_segmenter, corpus.units.marker)
-        writer = ShardWriter(shards, iter, encoder, corpus.max_sentence_tokens, corpus.units.are_marked)
-        with one_core_per_process():
-            size = writer.write(rank, documents, "")
-        run = {"seconds": time.perf_counter() - began, "bytes": size}
-        _run_path(shards, rank).write_text(json.dumps(run), encoding="utf-8")
+        folder, tokenize = corpus.task_folder(), corpus.tokenizing
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = _task_file(folder, rank).with_suffix(f".{os.getpid()}")
+        features = features_of(tokenize)
+        with one_core_per_process(), ArrowWriter(path=str(unfinished), features=features) as writer:
+            writer.write_table(features.arrow_schema.empty_table())  # a task may have no document
+            for documents in document_batches(self._sentences(data)):
+                writer.write_table(document_table(tokenize, documents))
+            writer.finalize()
+        seconds = {"seconds": time.perf_counter() - began}
+        _task_file(folder, rank).with_suffix(".json").write_text(json.dumps(seconds), encoding="utf-8")
+        os.replace(unfinished, _task_file(folder, rank))
 
-    def _texts(self, data: Iterable[Document]) -> Iterator[str]:
+    def _sentences(self, data: Iterable[Document]) -> Iterator[list[str]]:
         for document in data:
             self.stat_update("documents")
-            yield document.text
+            yield self.corpus.tokenizing.reader.sentences([document.text])
 
 
-class _MergeShards(_CorpusStep):
-    name = "hf_encoders: shards to a corpus"
+class _JoinTasks(_CorpusStep):
+    name = "hf_encoders: token ids to a corpus"
 
     def run(self, data: Iterable[Document] | None = None, rank: int = 0, world_size: int = 1) -> None:
         """Make part `rank`."""
         corpus = self.corpus
         self._check_tasks(world_size, corpus.parts, "parts")
         settings, folder = corpus.settings(), corpus.folders()[rank]
-        shards = shards_folder(Path(corpus.output), settings)
         # An executor may restart a task whose first process is still running.
         with locked(folder, "output", wait=True):
             if not (folder / REPORT_FILE).exists() or not finished_report(folder, settings):
-                self._merge(settings, shards, folder, rank)
+                self._join(settings, folder, rank)
             if all((other / REPORT_FILE).exists() for other in corpus.folders()):
                 # The task of another part may do the same at the same time.
-                shutil.rmtree(shards, ignore_errors=True)
+                shutil.rmtree(Path(corpus.output) / UNFINISHED, ignore_errors=True)
 
-    def _merge(self, settings: dict[str, Any], shards: Path, folder: Path, rank: int) -> None:
-        began, corpus = time.perf_counter(), self.corpus
-        missing = [task for task in range(corpus.tasks) if not shard_path(shards, task).exists()]
+    def _join(self, settings: dict[str, Any], output: Path, rank: int) -> None:
+        began, corpus, folder = time.perf_counter(), self.corpus, self.corpus.task_folder()
+        files = [_task_file(folder, task) for task in range(corpus.tasks)]
+        missing = [task for task, file in enumerate(files) if not file.exists()]
         if missing:
             raise ValueError(
-                f"{len(missing)} of {corpus.tasks} shards are missing, of tasks {str(missing[:10])[1:-1]}"
+                f"{len(missing)} of {corpus.tasks} tasks are missing: {str(missing[:10])[1:-1]}"
                 f"{' ...' if len(missing) > 10 else ''}: run the pipeline with tokenize() again before this one."
             )
-        made = shards / f"part-{rank:05d}"
+        tokenized = datasets.concatenate_datasets([datasets.Dataset.from_file(str(file)) for file in files])
+        is_duplicate = duplicates_of(tokenized)
+        first, last = (part * corpus.tasks // corpus.parts for part in (rank, rank + 1))
+        sizes = [len(datasets.Dataset.from_file(str(file))) for file in files]
+        rows = range(sum(sizes[:first]), sum(sizes[:last]))
+        seconds = [json.loads(file.with_suffix(".json").read_text())["seconds"] for file in files[first:last]]
+        made = folder / f"part-{rank:05d}"
         made.mkdir(exist_ok=True)
-        numbers = range(rank * corpus.tasks // corpus.parts, (rank + 1) * corpus.tasks // corpus.parts)
-        duplicates, tokenizer = corpus.keep_duplicates, corpus.tokenizer
-        statistics, read = merge_shards(shards, numbers, corpus.tasks, duplicates, tokenizer, made, units=corpus.units)
-        runs = [json.loads(_run_path(shards, number).read_text(encoding="utf-8")) for number in numbers]
-        seconds = sum(run["seconds"] for run in runs) + time.perf_counter() - began
-        # As if one worker had done everything.
-        run = run_facts(seconds, 1, sum(run["bytes"] for run in runs), len(numbers))
-        finish_corpus(settings, statistics, read | {"skipped_files": {}}, run, made, folder)
+        finish_corpus(
+            # The seconds are as if one worker had done everything.
+            Finishing(
+                settings, corpus.tokenizer, corpus.tokenizing, corpus.keep_duplicates, {}, began - sum(seconds), 1
+            ),
+            tokenized.select(rows),
+            is_duplicate[rows.start : rows.stop],
+            made,
+            output,
+        )
 
 
-def _run_path(shards: Path, number: int) -> Path:
-    """How long a shard took, and the size of its text."""
-    return shard_path(shards, number).with_suffix(".run.json")
+def _task_file(folder: Path, task: int) -> Path:
+    return folder / f"{task:08d}.arrow"

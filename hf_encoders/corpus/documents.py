@@ -1,21 +1,45 @@
-"""Readers of documents: text files, JSON lines and datasets to lists of sentences."""
+"""Readers of documents: text files, JSON lines, dialogues and datasets to lists of sentences.
+
+A dialogue is a document too. Its turns are the sentences: queries at even places, responses at odd ones. Where one
+side speaks twice in a row, or a response comes first, an empty sentence holds the place between, so that a corpus of
+dialogues has the columns of any other, and objectives that know no roles read turns as sentences.
+"""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 
-from hf_encoders.corpus.byte_ranges import ByteRange, lines_before, open_range
-from hf_encoders.corpus.segmentation import one_sentence_per_line, sentences_of_text, split_sentences
-from hf_encoders.corpus.text_files import text_files
-from hf_encoders.corpus.turns import sentences_of_turns
+from hf_encoders.corpus.segmentation import (
+    one_sentence_per_line,
+    sentences_of_text,
+    split_sentences,
+)
+from hf_encoders.corpus.text_files import skipped_files, text_files
 
 
 ROWS_PER_READ = 100  # rows of a dataset held in memory at once
+# Roles of ERNIE's dialogue language model (https://arxiv.org/abs/1904.09223, section 3.3), and their names in chats.
+ROLES = {"query": 0, "response": 1, "user": 0, "assistant": 1}
+TEXT_FIELDS = ("text", "content")
+
+
+class Reading(NamedTuple):
+    """Counts of what was read, before anything is left out."""
+
+    sentences: int = 0
+    damaged_sentences: int = 0  # with U+FFFD (bytes that are not UTF-8 become it) or NUL
+
+    def with_document(self, document: list[str]) -> "Reading":
+        """The counts with one more document."""
+        text, damaged = "".join(document), 0
+        if "\ufffd" in text or "\0" in text:
+            damaged = sum("\ufffd" in sentence or "\0" in sentence for sentence in document)
+        return Reading(self.sentences + len(document), self.damaged_sentences + damaged)
 
 
 def read_documents(
@@ -48,11 +72,8 @@ def read_documents(
     """
     if isinstance(paths, str | Path):
         raise ValueError(f"paths={str(paths)!r} is a single path: give a list, [{str(paths)!r}].")
-    files = [file for path in paths for file in text_files(Path(path))]
-    if not files:
-        raise ValueError(f"paths={paths!r} names no file: give text files, JSON lines or folders of them.")
     reader = DocumentReader(sentence_splitter, text_field, sentences_field, turns_field)
-    return chain.from_iterable(reader.of_file(ByteRange(file)) for file in files)
+    return TextSource(paths, reader, "paths").documents()
 
 
 def documents_from_dataset(
@@ -67,12 +88,12 @@ def documents_from_dataset(
     Arguments and sentences are those of `read_documents`. Raises `ValueError` at once, if this is not one split or has
     no such column, and while reading, if a value is not text.
     """
-    reader = DocumentReader(sentence_splitter, text_column, sentences_column)
-    return reader.of_values(values_of_rows(dataset, reader.column))
+    check_column(dataset, sentences_column or text_column)
+    return TextSource(dataset, DocumentReader(sentence_splitter, text_column, sentences_column)).documents()
 
 
-def values_of_rows(dataset: datasets.Dataset | datasets.IterableDataset, column: str) -> Iterator[Any]:
-    """The values of one column of a dataset, which is checked at once."""
+def check_column(dataset: Any, column: str) -> None:
+    """Refuse what is not one split of a dataset, or has no such column."""
     if not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
         raise ValueError(f"dataset is a {type(dataset).__name__}: give one split, for example dataset['train'].")
     if dataset.column_names is not None and column not in dataset.column_names:
@@ -80,12 +101,15 @@ def values_of_rows(dataset: datasets.Dataset | datasets.IterableDataset, column:
             f"dataset has no column {column!r} but {dataset.column_names}: name the one that holds the text with "
             "text_column, or the one that holds lists of sentences with sentences_column."
         )
-    return (value for batch in dataset.with_format(None).iter(batch_size=ROWS_PER_READ) for value in batch[column])
 
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """Reads documents from parts of files and values of datasets; fields as in `prepare_corpus`."""
+    """Reads documents from files and values of datasets; fields as in `prepare_corpus`.
+
+    It reads in two steps: first the parts of a document, which are lines, one text, sentences or turns; then the
+    sentences of the parts, which takes longer.
+    """
 
     sentence_splitter: Callable[[str], list[str]] = split_sentences
     text_column: str = "text"
@@ -105,49 +129,14 @@ class DocumentReader:
         """The column of a dataset, or field of JSON lines, that is read."""
         return self.turns_column or self.sentences_column or self.text_column
 
-    def of_file(self, part: ByteRange) -> Iterator[list[str]]:
-        """Documents of a file, or of a part of one that begins and ends between documents."""
-        return self._of_json_lines(part) if part.is_json_lines else self._of_text(part)
+    def sentences(self, parts: list[str]) -> list[str]:
+        """The sentences of the parts of a document."""
+        if self.turns_column or self.sentences_column:
+            return parts
+        return [sentence for part in parts for sentence in sentences_of_text(part, self.sentence_splitter)]
 
-    def of_values(self, values: Iterable[Any], first_row: int = 0) -> Iterator[list[str]]:
-        """Documents from values of the column; errors number the rows from `first_row`."""
-        for row, value in enumerate(values, start=first_row):
-            try:
-                sentences = self._sentences(value)
-            except ValueError as error:
-                raise ValueError(f"row {row}: {error}") from error
-            if sentences:
-                yield sentences
-
-    def _of_text(self, part: ByteRange) -> Iterator[list[str]]:
-        sentences: list[str] = []
-        with open_range(part) as lines:
-            for line in lines:
-                # Concatenated files have byte order marks in the middle.
-                line = line.strip().lstrip("\ufeff")
-                if line:
-                    sentences += sentences_of_text(line, self.sentence_splitter)
-                elif sentences:
-                    yield sentences
-                    sentences = []
-        if sentences:
-            yield sentences
-
-    def _of_json_lines(self, part: ByteRange) -> Iterator[list[str]]:
-        with open_range(part) as lines:
-            for number, line in enumerate(lines, start=1):
-                line = line.strip().lstrip("\ufeff")
-                if not line:
-                    continue
-                try:
-                    sentences = self._sentences(_json_value(line, self.column))
-                except ValueError as error:
-                    raise ValueError(f"{part.path}, line {lines_before(part) + number}: {error}") from error
-                if sentences:
-                    yield sentences
-
-    def _sentences(self, value: Any) -> list[str]:
-        """Sentences of one document, from its text, its list of sentences or its turns."""
+    def parts_of_value(self, value: Any) -> list[str]:
+        """The parts of a document, from its text, its list of sentences or its turns."""
         if self.turns_column:
             return sentences_of_turns(value)
         if self.sentences_column:
@@ -161,7 +150,115 @@ class DocumentReader:
                 f"{self.column!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field "
                 "(files) or sentences_column (datasets)."
             )
-        return sentences_of_text(value, self.sentence_splitter)
+        return [value]
+
+    def parts_of_row(self, row: int, value: Any) -> list[str]:
+        """`parts_of_value`; errors name the row."""
+        try:
+            return self.parts_of_value(value)
+        except ValueError as error:
+            raise ValueError(f"row {row}: {error}") from error
+
+    def parts_of_file(self, path: Path) -> Iterator[list[str]]:
+        """The parts of each document of a file, of which none is empty."""
+        # Bytes that are not UTF-8 become U+FFFD. Concatenated files have byte order marks in the middle.
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = (line.strip().lstrip("\ufeff") for line in file)
+            yield from self._parts_of_json_lines(path, lines) if is_json_lines(path) else self._parts_of_text(lines)
+
+    def _parts_of_text(self, lines: Iterator[str]) -> Iterator[list[str]]:
+        parts: list[str] = []
+        for line in lines:
+            if line:
+                parts.append(line)
+            elif parts:
+                yield parts
+                parts = []
+        if parts:
+            yield parts
+
+    def _parts_of_json_lines(self, path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+        for number, line in enumerate(lines, start=1):
+            if line:
+                try:
+                    parts = self.parts_of_value(_json_value(line, self.column))
+                except ValueError as error:
+                    raise ValueError(f"{path}, line {number}: {error}") from error
+                if parts:
+                    yield parts
+
+
+class TextSource:
+    """Text to read document by document: files, or a dataset with one row per document.
+
+    Args:
+        source (`Sequence[str | Path]`, `datasets.Dataset` or `datasets.IterableDataset`): As in `prepare_corpus`.
+        reader (`DocumentReader`): Reads them.
+        option (`str`, *optional*, defaults to `"source"`): What messages call the source.
+
+    Attributes:
+        files (`list[Path]`): The files; empty for a dataset.
+        dataset (`datasets.Dataset`, `datasets.IterableDataset` or `None`): The dataset.
+        skipped_files (`dict[str, int]`): What in the folders is not read: files by suffix, broken links.
+        text_bytes (`int` or `None`): Size of the text, with the markup of JSON lines; `None` if unknown.
+
+    Raises:
+        ValueError: If there is no file, one is not text, or the dataset has no such column.
+    """
+
+    dataset: datasets.Dataset | datasets.IterableDataset | None = None
+    text_bytes: int | None = None
+
+    def __init__(self, source: Any, reader: DocumentReader, option: str = "source"):
+        self.reader = reader
+        self.files: list[Path] = []
+        self.skipped_files: dict[str, int] = {}
+        if isinstance(source, datasets.Dataset | datasets.IterableDataset):
+            check_column(source, reader.column)
+            self.dataset = source
+            if isinstance(source, datasets.Dataset):
+                table = source.data
+                self.text_bytes = table.nbytes * len(source) // max(table.num_rows, 1)
+            return
+        if isinstance(source, Mapping):
+            raise ValueError(f"{option} is a {type(source).__name__}: give one split, for example dataset['train'].")
+        paths = [source] if isinstance(source, str | Path) else source
+        self.files = [file for path in paths for file in text_files(Path(path), f"{option}: ")]
+        self.skipped_files = skipped_files(paths)
+        if not self.files:
+            raise ValueError(f"{option}={source!r} names no file: give text files, JSON lines or folders of them.")
+        self.text_bytes = sum(file.stat().st_size for file in self.files)
+
+    def identity(self) -> dict[str, Any]:
+        """What identifies the text: path, size and modification time of every file, or the dataset's fingerprint."""
+        if isinstance(self.dataset, datasets.Dataset):
+            return {"dataset": self.dataset._fingerprint, "rows": len(self.dataset)}
+        if self.dataset is not None:
+            return {"dataset": "streaming"}
+        stats = [(file, file.stat()) for file in self.files]
+        return {"files": [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]}
+
+    @property
+    def divided_files(self) -> list[Path]:
+        """The files, where `parts` can read some of them alone."""
+        return self.files
+
+    def parts(self, files: Sequence[Path] | None = None) -> Iterator[list[str]]:
+        """The parts of each document, in order; of all files, or of some."""
+        if self.dataset is None:
+            return chain.from_iterable(map(self.reader.parts_of_file, self.files if files is None else files))
+        column, batches = self.reader.column, self.dataset.with_format(None).iter(batch_size=ROWS_PER_READ)
+        values = (value for batch in batches for value in batch[column])
+        return (self.reader.parts_of_row(row, value) for row, value in enumerate(values))
+
+    def documents(self) -> Iterator[list[str]]:
+        """The sentences of each document that has one."""
+        return filter(None, map(self.reader.sentences, self.parts()))
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether each line of a file is a document, by its suffix."""
+    return path.suffix.lower() == ".jsonl"
 
 
 def _json_value(line: str, field: str) -> Any:
@@ -170,10 +267,58 @@ def _json_value(line: str, field: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}): one JSON object per line is expected.") from error
     if not isinstance(record, dict) or field not in record:
-        found = list(record) if isinstance(record, dict) else type(record).__name__
+        fields = list(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(
-            f"no field {field!r}, found {found}: name the field that holds the text with text_field (--text-column), "
+            f"no field {field!r} but {fields}: name the field that holds the text with text_field (--text-column), "
             "or the one that holds a list of sentences with sentences_field (--sentences-column), or of turns with "
-            "turns_column (--turns-column)."
+            "turns_field (--turns-column)."
         )
     return record[field]
+
+
+def sentences_of_turns(turns: Any) -> list[str]:
+    """The turns of a dialogue, queries at even places and responses at odd ones; blank turns are left out.
+
+    Args:
+        turns (`list`): `str`, of which the first is a query and the others alternate; or objects with `role` ("query"
+            or "user", "response" or "assistant") and `text` (or `content`).
+
+    Raises:
+        ValueError: naming what is neither.
+
+    >>> sentences_of_turns(["How are you?", "Fine.", "Good."])
+    ['How are you?', 'Fine.', 'Good.']
+    >>> spoken = ("user", "Hello?"), ("user", "Anybody there?"), ("assistant", "Yes.")
+    >>> sentences_of_turns([{"role": role, "text": text} for role, text in spoken])
+    ['Hello?', '', 'Anybody there?', 'Yes.']
+    """
+    if not isinstance(turns, list):
+        raise ValueError(f"{turns!r:.80} is not a list of turns: leave out or repair that dialogue.")
+    sentences: list[str] = []
+    for number, turn in enumerate(turns):
+        role, text = (number % 2, turn) if isinstance(turn, str) else _role_and_text(turn)
+        if isinstance(turn, str) != isinstance(turns[0], str):
+            raise ValueError(
+                f"turn {number} is {turn!r:.80}, and turn 0 is {turns[0]!r:.80}: give all turns of a dialogue a role, "
+                "or none."
+            )
+        if text.strip():
+            if len(sentences) % 2 != role:
+                sentences.append("")
+            sentences.append(text)
+    return sentences
+
+
+def _role_and_text(turn: Any) -> tuple[int, str]:
+    """The role of a turn, 0 or 1, and its text."""
+    turn = turn if isinstance(turn, dict) else {"role": turn}
+    role = turn.get("role")
+    text = next((turn[name] for name in TEXT_FIELDS if name in turn), None)
+    if not isinstance(role, str) or role not in ROLES:
+        raise ValueError(
+            f"a turn with role {role!r:.80}: it must be one of {', '.join(ROLES)}; leave other turns out, or give "
+            "turns that alternate as a list of str."
+        )
+    if not isinstance(text, str):
+        raise ValueError(f"a turn has {turn!r:.80}, and no text: give it as a str in {' or '.join(TEXT_FIELDS)}.")
+    return ROLES[role], text

@@ -6,7 +6,7 @@ corpus has it, bits of `UnitStart` in the same shape. The dataset may be of any 
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -102,6 +102,37 @@ class FlatCorpus:
         """`FlatCorpus.of`."""
         return cls.of(documents)
 
+    @classmethod
+    def steps(cls, dataset: datasets.Dataset) -> "Iterator[FlatCorpus]":
+        """The documents of a dataset, `ROWS_PER_STEP` at a time, as `of` with `keep_empty`, without a copy on disk."""
+        return (cls.from_lengths(*arrays) for arrays in _steps(_checked(dataset)))
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> "FlatCorpus":
+        """The documents of an Arrow table with the columns of a corpus, as `of` with `keep_empty`."""
+        return cls.from_lengths(*_arrays_of(table))
+
+    @classmethod
+    def joined(cls, parts: "Iterable[FlatCorpus]") -> "FlatCorpus":
+        """The documents of several corpora, all with word starts or all without, as one in memory."""
+        parts = [_Arrays(p.tokens, p.sentence_lengths, p.document_lengths, p.word_starts) for p in parts]
+        return cls.from_lengths(*_joined(parts, parts[0].word_starts is not None))
+
+    def to_table(self) -> pa.Table:
+        """The documents as rows: `input_ids` of type `list<list<int32>>`, and perhaps `word_starts`, `uint8`.
+
+        >>> FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 2]), np.array([2])).to_table().to_pylist()
+        [{'input_ids': [[7], [8, 9]]}]
+        """
+        columns = {}
+        for name, values, kind in ((COLUMN, self.tokens, pa.int32()), (WORD_STARTS, self.word_starts, pa.uint8())):
+            if values is not None:
+                column = pa.array(values, kind)
+                for offsets in (self.sentence_offsets, self.document_offsets):
+                    column = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), column)
+                columns[name] = column
+        return pa.table(columns)
+
     def __repr__(self) -> str:
         counts = f"{self.num_documents:,} documents, {self.num_sentences:,} sentences, {len(self.tokens):,} tokens"
         return f"FlatCorpus({counts}{'' if self.word_starts is None else ', word starts'})"
@@ -131,6 +162,11 @@ class FlatCorpus:
     def document_lengths(self) -> np.ndarray:
         """Sentences of every document, `int64` of shape `(D,)`."""
         return np.diff(self.document_offsets)
+
+    @property
+    def document_tokens(self) -> np.ndarray:
+        """Tokens of every document, `int64` of shape `(D,)`."""
+        return np.diff(self.sentence_offsets[self.document_offsets])
 
     @cached_property
     def document_starts(self) -> np.ndarray:
@@ -171,7 +207,9 @@ def _checked(dataset: Any) -> datasets.Dataset:
             f"dataset has {dataset.column_names}, not the column {COLUMN!r}: make it with prepare_corpus or "
             "tokenize_documents."
         )
-    dataset = dataset.select_columns([name for name in (COLUMN, WORD_STARTS) if name in dataset.column_names])
+    names = [name for name in (COLUMN, WORD_STARTS) if name in dataset.column_names]
+    if names != dataset.column_names:  # else the fingerprint, which names a copy, would change
+        dataset = dataset.select_columns(names)
     for field in dataset.data.schema:
         value = field.type
         for _ in range(2):
@@ -215,7 +253,7 @@ def _flat(table: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> _Ar
     return _Arrays(tokens.cast(kind).to_numpy(), *lengths)
 
 
-def _joined(parts: Iterator[_Arrays], has_word_starts: bool) -> _Arrays:
+def _joined(parts: Iterable[_Arrays], has_word_starts: bool) -> _Arrays:
     none = _Arrays(*(np.empty(0, kind) for kind in TYPES.values()))
     columns = list(zip(none, *parts, strict=True))[: 3 + has_word_starts]
     return _Arrays(*map(np.concatenate, columns))

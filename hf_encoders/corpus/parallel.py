@@ -4,35 +4,27 @@ The corpus is one of `prepare_corpus`, with documents of two sentences, and `cor
 out: alignment; the sentences of a line are aligned already.
 """
 
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.corpus.documents import DocumentReader, TextSource
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.corpus.sources import BYTES_PER_UNIT, Unit
 from hf_encoders.corpus.text_files import check_is_text
 
 
 SIDES = 2
+SIDE_COLUMN = "sides"  # of a document: a side is a sentence already
 LANGUAGES = "parallel_languages"  # in `CorpusReport.settings["source"]`
 EMPTY_SIDE = "pairs with an empty side"
 
 
-class AlignedRange(NamedTuple):
-    """Lines of the files of a parallel text, the same ones in each: bytes `begin` to `end` (excluded) of each file."""
-
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
-
-
-class ParallelSource:
+class ParallelSource(TextSource):
     """Lines of two aligned files, or of a TSV; each pair of sides is a document of two sentences.
 
     Lines end with a line feed alone. Sides are stripped of white space; pairs with an empty side are left out and
@@ -44,7 +36,6 @@ class ParallelSource:
         columns (`Sequence[int]`, *optional*): Columns of the two sides in a TSV, from 1; needed if it has more.
 
     Attributes:
-        text_bytes, total (`int`): Size of the files.
         skipped_files (`dict[str, int]`): Pairs that are left out.
 
     Raises:
@@ -52,96 +43,87 @@ class ParallelSource:
             sides are the same text everywhere; the files are read once to find out, before anything is tokenized.
     """
 
-    progress_unit = "B"
-
     def __init__(self, paths: Sequence[str | Path], languages: Sequence[str], columns: Sequence[int] | None = None):
+        self.reader = DocumentReader(sentences_column=SIDE_COLUMN)
         self.languages = check_languages(languages)
-        given = [paths] if isinstance(paths, str | Path) else list(paths)
-        self.paths = [Path(path) for path in given]
-        if len(self.paths) not in (1, SIDES):
+        self.files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+        if len(self.files) not in (1, SIDES):
             raise ValueError(
-                f"--parallel names {len(self.paths)} files: give one TSV with a column for each side, or two files "
+                f"--parallel names {len(self.files)} files: give one TSV with a column for each side, or two files "
                 "that are aligned line by line."
             )
-        if columns is not None and len(self.paths) == SIDES:
+        if columns is not None and len(self.files) == SIDES:
             raise ValueError("--columns is for a TSV, and two files were given: leave it out.")
-        self.columns = _check_columns(columns)
-        for path in self.paths:
+        self.columns = None if columns is None else _check_columns(columns)
+        for path in self.files:
             _check_file(path)
-        self.total = self.text_bytes = sum(path.stat().st_size for path in self.paths)
-        self.ranges, num_pairs, num_empty, num_same = self._scan()
-        if num_empty == num_pairs:
-            raise ValueError(f"--parallel: no line of {self._names()} has both sides: check files and columns.")
-        if num_empty + num_same == num_pairs:
+        self.text_bytes = sum(path.stat().st_size for path in self.files)
+        pairs = num_empty = num_same = 0
+        for first, second in self._pairs():
+            pairs += 1
+            num_empty += not (first and second)
+            num_same += bool(first) and first == second
+        names = " and ".join(map(str, self.files))
+        if num_empty == pairs:
+            raise ValueError(f"--parallel: no line of {names} has both sides: check files and columns.")
+        if num_empty + num_same == pairs:
             raise ValueError(
-                f"--parallel: both sides of every line of {self._names()} are the same text: check files and columns."
+                f"--parallel: both sides of every line of {names} are the same text: check files and columns."
             )
-        self.skipped_files: Mapping[str, int] = {EMPTY_SIDE: num_empty} if num_empty else {}
+        self.skipped_files = {EMPTY_SIDE: num_empty} if num_empty else {}
 
     def identity(self) -> dict[str, Any]:
-        """What identifies the input: path, size and modification time of the files, languages and columns."""
-        files = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.paths]
-        found = {"files": files, "bytes_a_unit": BYTES_PER_UNIT, LANGUAGES: list(self.languages)}
-        return found if self.columns is None else found | {"columns": list(self.columns)}
+        """What identifies the text: path, size and modification time of the files, languages and columns."""
+        identity = super().identity() | {LANGUAGES: list(self.languages)}
+        return identity if self.columns is None else identity | {"columns": list(self.columns)}
 
-    def units(self) -> Iterator[Unit]:
-        """Ranges of lines."""
-        for part in self.ranges:
-            yield Unit(part, sum(part.end) - sum(part.begin))
+    @property
+    def divided_files(self) -> list[Path]:
+        """No file is read without the other."""
+        return []
 
-    def reader(self) -> Callable[[AlignedRange], Iterator[list[str]]]:
-        """The function that reads the pairs of a range."""
-        return partial(_read_pairs, self.paths, self._sides)
+    def parts(self, files: Sequence[Path] | None = None) -> Iterator[list[str]]:
+        """The pairs without an empty side."""
+        return (list(pair) for pair in self._pairs() if all(pair))
 
-    def _scan(self) -> tuple[list[AlignedRange], int, int, int]:
-        """Ranges of about `BYTES_PER_UNIT` bytes; how many pairs, how many with an empty side, with equal sides."""
-        begin, here, ranges = (0,) * len(self.paths), [0] * len(self.paths), []
-        number = num_empty = num_same = 0
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """The sides of every line."""
         with ExitStack() as opened:
-            files = [opened.enter_context(open(path, "rb")) for path in self.paths]
+            files = [opened.enter_context(open(path, "rb")) for path in self.files]
             for number, lines in enumerate(zip_longest(*files), start=1):
                 if None in lines:
                     raise ValueError(self._unequal())
                 try:
                     first, second = map(_text, self._sides(lines))
                 except ValueError as error:
-                    raise ValueError(f"{self.paths[0]}, line {number}: {error}") from error
-                num_empty += not (first and second)
-                num_same += bool(first) and first == second
-                here = [place + len(line) for place, line in zip(here, lines, strict=True)]
-                if sum(here) - sum(begin) >= BYTES_PER_UNIT:
-                    ranges.append(AlignedRange(begin, tuple(here)))
-                    begin = tuple(here)
-        if sum(here) > sum(begin):
-            ranges.append(AlignedRange(begin, tuple(here)))
-        return ranges, number, num_empty, num_same
+                    raise ValueError(f"{self.files[0]}, line {number}: {error}") from error
+                yield first, second
 
     def _sides(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         """The two sides of a line of each file."""
         if len(lines) == SIDES:
             return lines
-        found = lines[0].split(b"\t")
+        fields = lines[0].split(b"\t")
         if self.columns is None:
-            if len(found) != SIDES:
-                raise ValueError(_wrong_columns(len(found)))
-            return found
-        if max(self.columns) > len(found):
-            raise ValueError(f"it has {len(found)} column(s), and column {max(self.columns)} is a side: repair it.")
-        return [found[column - 1] for column in self.columns]
+            if len(fields) < SIDES:
+                raise ValueError("it has no tab, and a pair has two sides: repair it, or give two files.")
+            if len(fields) > SIDES:
+                raise ValueError(f"it has {len(fields)} columns: say which two are the sides (--columns 1 2).")
+            return fields
+        if max(self.columns) > len(fields):
+            raise ValueError(f"it has {len(fields)} column(s), and column {max(self.columns)} is a side: repair it.")
+        return [fields[column - 1] for column in self.columns]
 
     def _unequal(self) -> str:
         """What to say of files of unequal length."""
         counts = []
-        for path in self.paths:
+        for path in self.files:
             with open(path, "rb") as file:
                 counts.append(f"{path} has {sum(1 for _ in file):,} lines")
         return (
             f"--parallel: {' and '.join(counts)}, and line N of one translates line N of the other: align them, and "
             "keep empty lines."
         )
-
-    def _names(self) -> str:
-        return " and ".join(map(str, self.paths))
 
 
 def prepare_parallel_corpus(
@@ -183,7 +165,8 @@ def prepare_parallel_corpus(
     """
     if options.get("max_sentence_tokens") is not None:
         raise ValueError("max_sentence_tokens divides sentences, and a pair has two: leave it out.")
-    return prepare_corpus(ParallelSource(source, languages, columns), output, tokenizer, **options)
+    pairs = ParallelSource(source, languages, columns)
+    return prepare_corpus(pairs, output, tokenizer, sentences_column=SIDE_COLUMN, **options)
 
 
 def parallel_languages(folder: str | Path) -> tuple[str, str] | None:
@@ -208,20 +191,12 @@ def check_languages(languages: Sequence[str]) -> tuple[str, str]:
     return names
 
 
-def _check_columns(columns: Sequence[int] | None) -> tuple[int, ...] | None:
-    if columns is None:
-        return None
-    found = tuple(columns) if isinstance(columns, Sequence) else ()
-    is_whole = all(isinstance(column, int) for column in found)
-    if len(found) != SIDES or not is_whole or min(found) < 1 or found[0] == found[1]:
+def _check_columns(columns: Sequence[int]) -> tuple[int, ...]:
+    sides = tuple(columns) if isinstance(columns, Sequence) else ()
+    are_numbers = all(isinstance(column, int) for column in sides)
+    if len(sides) != SIDES or not are_numbers or min(sides) < 1 or sides[0] == sides[1]:
         raise ValueError(f"columns={columns!r}: give two different ones, counted from 1, such as 1 2.")
-    return found
-
-
-def _wrong_columns(found: int) -> str:
-    if found < SIDES:
-        return "it has no tab, and a pair has two sides: repair it, or give two files."
-    return f"it has {found} columns: say which two are the sides (--columns 1 2)."
+    return sides
 
 
 def _check_file(path: Path) -> None:
@@ -230,21 +205,6 @@ def _check_file(path: Path) -> None:
         what = "is not a regular file" if path.exists() else "does not exist"
         raise ValueError(f"--parallel: '{path}' {what}: give a TSV, or two text files aligned line by line.")
     check_is_text(path, "--parallel: ")
-
-
-def _read_pairs(
-    paths: Sequence[Path], sides_of: Callable[[Sequence[bytes]], Sequence[bytes]], part: AlignedRange
-) -> Iterator[list[str]]:
-    """The pairs of a range without an empty side, each a document of two sentences."""
-    texts = []
-    for path, begin, end in zip(paths, part.begin, part.end, strict=True):
-        with open(path, "rb") as file:
-            file.seek(begin)
-            texts.append(io.BytesIO(file.read(end - begin)))  # its lines are those of the file
-    for lines in zip(*texts, strict=True):
-        sides = list(map(_text, sides_of(lines)))
-        if all(sides):
-            yield sides
 
 
 def _text(side: bytes) -> str:

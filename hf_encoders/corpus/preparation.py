@@ -1,50 +1,60 @@
-"""Text files and datasets to one corpus in a folder, with several processes, resumable.
+"""Text files and datasets to one corpus in a folder: `datasets` reads, caches, maps and saves; a report tells of it.
 
-The source is divided into units (`sources.py`), workers write a shard from each (`shards.py`), and one merge
-(`merge.py`) leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of
-workers, on their speed, or on how often the run was killed. docs/corpus.md compares it with `datasets.map`.
+What decides about a corpus, and whether a folder holds it already, is in `settings.py`.
 """
 
-import multiprocessing
 import os
+import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import datasets
-from datasets.utils import tqdm
+import multiprocess  # of `datasets`, which makes its workers with it
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets.exceptions import DatasetGenerationError
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.documents import DocumentReader
-from hf_encoders.corpus.merge import finish_corpus, merge_shards, run_facts
-from hf_encoders.corpus.report import CorpusReport
-from hf_encoders.corpus.segmentation import split_sentences
-from hf_encoders.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
+from hf_encoders.corpus.documents import Reading, TextSource
+from hf_encoders.corpus.flat_corpus import COLUMN, WORD_STARTS, FlatCorpus
+from hf_encoders.corpus.report import (
+    REPORT_FILE,
+    CorpusReport,
+    corpus_statistics,
+    document_hashes,
+    reading_warnings,
+    warnings_for,
+)
+from hf_encoders.corpus.segmentation import replace_lone_surrogates, split_sentences
 from hf_encoders.corpus.settings import (
     check_output,
     corpus_settings,
     finished_report,
+    library_versions,
     remove_finished,
-    remove_shards,
     report_time,
-    shards_until_finished,
+    working_folder,
 )
-from hf_encoders.corpus.shards import ShardWriter, is_finished, start_worker, write_shard
-from hf_encoders.corpus.sources import TextSource, Unit, make_source
-from hf_encoders.corpus.units import Units
+from hf_encoders.corpus.tokenized import NO_TOKENS, DocumentTokenizer
+from hf_encoders.corpus.units import PHRASES_FILE, Collocations, Lexicon, mark_phrases, unit_warnings, write_phrases
 from hf_encoders.writing import locked
 
 
-UNITS_PER_WORKER = 2  # units submitted at once: no worker waits, and the text of a stream does not pile up
-PARALLELISM = "TOKENIZERS_PARALLELISM"
+BYTES_PER_WORKER = 2**22  # of text, for which a further process is worth its start
+BYTES_PER_BATCH = 2**20  # of text, tokenized and written at once
+TOKENS_PER_BLOCK = 2**20  # of the sample that phrases are learned of
+DOCUMENTS_PER_WRITE = 100  # of text, which may be books
+# Columns of a document besides its tokens, until the corpus is finished.
+HASH, TOKENS, COUNTS = "document_hash", "tokens", (*Reading._fields, "bytes")
+PARTS = "parts"  # column of the documents of files: what `DocumentReader.sentences` takes
 
 
 def prepare_corpus(
@@ -67,23 +77,24 @@ def prepare_corpus(
     """Prepare a corpus from text files or a dataset: split into sentences, tokenized, in a folder to train from.
 
     `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed; the report is
-    `corpus.json`.
+    `corpus.json`. The work is that of `datasets`: the documents are read into its cache, tokenized with
+    `map(num_proc=workers)` and written with `save_to_disk`. The cache is in the folder until the corpus is finished: a
+    killed run, called with the same arguments again, goes on from what `datasets` has cached, which are the documents
+    once all are read, and what each worker has tokenized once it is done.
 
-    A killed run resumes when it is called with the same arguments again, and gives the same bytes; `workers` may
-    differ. A finished corpus with the same arguments is left as it is. Other arguments are refused; functions are
-    compared by name where they can be imported, and by their code where not (see `describe_function`). If several
-    processes prepare the same corpus at once, such as the ranks of a launch, one works and the others wait.
+    The rows do not depend on `workers`. A finished corpus with the same arguments is left as it is, and other
+    arguments are refused; functions are compared by name where they can be imported, and by their code where not. If
+    several processes prepare the same corpus at once, such as the ranks of a launch, one works and the others wait.
 
     Documents and sentences without a token are left out. Special tokens in the text are treated as by
-    `tokenize_documents`. Workers are forks of this process on Linux; elsewhere the functions given are pickled, and
-    the calling script needs its `if __name__ == "__main__":`.
+    `tokenize_documents`.
 
     Args:
         source (`Sequence[str | Path]`, `datasets.Dataset` or `datasets.IterableDataset`): Text files, JSON lines and
             folders as `read_documents` reads them, or a dataset with one row per document.
-        output (`str` or `Path`): Folder, made if needed. Takes 4 bytes per token in the end (5 with word starts), 3
-            times that while the corpus is made. Memory: what each worker needs for a few megabytes of text, or for the
-            longest document; and 24 bytes per document while duplicates are looked for.
+        output (`str` or `Path`): Folder, made if needed. Takes 4 bytes per token in the end (5 with word starts);
+            twice that and the size of the text while the corpus is made. Memory: what each worker needs for a few
+            megabytes of text, or for the longest document; and 24 bytes per document while duplicates are looked for.
         tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
         sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Takes a line of a
             text file or the text of a document. Use `one_sentence_per_line` for text that is already split.
@@ -103,8 +114,8 @@ def prepare_corpus(
         keep_duplicates (`bool`, *optional*, defaults to `False`): Whether to keep documents with the tokens of an
             earlier one. They are found by 64-bit hashes; in 10 million documents, a document is wrongly taken for a
             duplicate with a probability of 3 in a million.
-        workers (`int`, *optional*, defaults to the available cores): Processes, each with one core; 1 works in this
-            process.
+        workers (`int`, *optional*, defaults to the available cores): Processes, each with one core; short text takes
+            fewer.
         overwrite (`bool`, *optional*, defaults to `False`): Whether to start over in a folder that holds an unfinished
             corpus, and to replace a finished one once the new one is complete.
 
@@ -124,22 +135,23 @@ def prepare_corpus(
     ([[[5, 3], [7]], [[8]]], 1)
     """
     began = time.perf_counter()
-    check_max_sentence_tokens(max_sentence_tokens)
-    workers = _number_of_workers(workers)
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers={workers}: use 1 or more, or None for one per core.")
+    options = {
+        "sentence_splitter": sentence_splitter,
+        "text_column": text_column,
+        "sentences_column": sentences_column,
+        "turns_column": turns_column,
+        "word_segmenter": word_segmenter,
+        "lexicon": lexicon,
+        "phrases": phrases,
+        "max_sentence_tokens": max_sentence_tokens,
+    }
+    tokenize = DocumentTokenizer(tokenizer, **options)
+    source = source if isinstance(source, TextSource) else TextSource(source, tokenize.reader)
+    check_can_be_read_again(source)
+    settings = corpus_settings(source.identity(), tokenizer, tokenize, keep_duplicates)
     output = Path(output)
-    documents = DocumentReader(sentence_splitter, text_column, sentences_column, turns_column)
-    if turns_column and max_sentence_tokens is not None:
-        raise ValueError(
-            f"max_sentence_tokens={max_sentence_tokens} would divide turns (turns_column={turns_column!r}): leave it "
-            "out; turns that do not fit an example are cut there."
-        )
-    source = make_source(source, documents)
-    units = Units(tokenizer, word_segmenter is not None, lexicon, phrases)
-    encoder = partial(make_encoder, tokenizer, word_segmenter, units.marker)
-    encoder()  # refuses a tokenizer that cannot be used before any work
-    settings = corpus_settings(
-        source.identity(), documents, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates, units.settings()
-    )
     if overwrite:
         check_output(output)
     elif report := finished_report(output, settings):
@@ -148,119 +160,259 @@ def prepare_corpus(
     with locked(output, "output", wait=True):
         # A corpus that another process has finished meanwhile is used, also with `overwrite`.
         is_new = report_time(output) != before
-        if overwrite and not is_new:
-            remove_shards(output)
-        elif report := finished_report(output, settings, is_new):
+        if (is_new or not overwrite) and (report := finished_report(output, settings, is_new)):
             return report
-        with shards_until_finished(output, settings) as shards:
-            writer = ShardWriter(
-                shards, source.reader(), encoder, max_sentence_tokens, units.are_marked, bool(turns_column)
-            )
-            with one_core_per_process():
-                progress = _write_shards(source, writer, workers)
+        anew = overwrite or isinstance(source.dataset, datasets.IterableDataset)
+        with working_folder(output, settings, anew) as folder, one_core_per_process():
+            num_workers = number_of_workers(source, workers)
+            tokenized = _tokenized(source, tokenize, folder, num_workers)
             if source.identity() != settings["source"]:
                 raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
-            numbers = range(progress.shards)
-            statistics, read = merge_shards(
-                shards, numbers, len(numbers), keep_duplicates, tokenizer, shards, units=units
+            return finish_corpus(
+                Finishing(settings, tokenizer, tokenize, keep_duplicates, source.skipped_files, began, num_workers),
+                tokenized,
+                duplicates_of(tokenized),
+                folder,
+                output,
             )
-            read["skipped_files"] = source.skipped_files
-            run = run_facts(
-                time.perf_counter() - began, progress.workers, progress.bytes, progress.shards, progress.kept_shards
-            )
-            remove_finished(output)
-            return finish_corpus(settings, statistics, read, run, shards, output)
 
 
-@dataclass
-class _Progress:
-    """How far the shards are."""
+def check_can_be_read_again(source: TextSource) -> None:
+    """Refuse pipes, and a dataset without rows."""
+    for file in source.files:
+        if not file.is_file():
+            raise ValueError(f"source: '{file}' is not a regular file: save it first.")
+    if isinstance(source.dataset, datasets.Dataset) and not len(source.dataset):
+        raise ValueError("source is a dataset without rows: give one with documents.")
 
-    workers: int
-    shards: int = 0
-    kept_shards: int = 0  # of an earlier run
-    bytes: int = 0  # tokenized in this run
 
-
-def _number_of_workers(workers: int | None) -> int:
+def number_of_workers(source: TextSource, workers: int | None) -> int:
+    """The processes for a text: those asked for, or one per core; fewer for little text."""
     if workers is None:
-        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    if workers < 1:
-        raise ValueError(f"workers={workers}: use 1 or more, or None for one per core.")
-    return workers
+        workers = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if source.text_bytes is None:
+        return workers
+    return max(min(workers, source.text_bytes // BYTES_PER_WORKER), 1)
 
 
 @contextmanager
 def one_core_per_process() -> Iterator[None]:
     """Keep tokenizers from using all cores in each process; workers inherit the setting."""
-    before = os.environ.get(PARALLELISM)
-    os.environ[PARALLELISM] = "false"
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[PARALLELISM]
-        else:
-            os.environ[PARALLELISM] = before
+        del os.environ["TOKENIZERS_PARALLELISM"]
+        if before is not None:
+            os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _write_shards(source: TextSource, writer: ShardWriter, workers: int) -> _Progress:
-    """Write all shards that are not finished yet."""
-    units = source.units()
-    first = list(islice(units, workers))  # no more processes than units
-    progress = _Progress(max(min(workers, len(first)), 1))
-    unit_scale = source.progress_unit == "B"
-    with (
-        tqdm(total=source.total, desc="Tokenizing", unit=source.progress_unit, unit_scale=unit_scale) as bar,
-        _submitting(writer, progress.workers) as submit,
-    ):
-        running: dict[Future[int], Unit] = {}
-        for number, unit in enumerate(chain(first, units)):
-            progress.shards += 1
-            if is_finished(writer.directory, number, unit.digest):
-                progress.kept_shards += 1
-                bar.update(unit.size)
-                continue
-            if len(running) >= UNITS_PER_WORKER * progress.workers:
-                _collect(running, progress, bar)
-            running[submit(number, unit.part, unit.digest)] = unit
-        while running:
-            _collect(running, progress, bar)
-    return progress
+def _tokenized(source: TextSource, tokenize: DocumentTokenizer, folder: Path, workers: int) -> datasets.Dataset:
+    """The rows of `document_table`, one for each document that was read, in the cache of `datasets`."""
+    documents, column = source.dataset, source.reader.column
+    if not isinstance(documents, datasets.Dataset):
+        documents, column = _documents_of_files(source, folder, workers), PARTS
+    if not len(documents):
+        raise ValueError(NO_TOKENS)
+    documents = documents.select_columns([column]).with_format(None)
+    table = documents.data
+    return documents.map(
+        _tokenize_rows,
+        batched=True,
+        with_indices=True,
+        # After a selection of rows the table still holds all of them.
+        batch_size=min(max(BYTES_PER_BATCH * table.num_rows // max(table.nbytes, 1), 1), 1000),
+        num_proc=min(workers, len(documents)) if workers > 1 else None,
+        remove_columns=[column],
+        fn_kwargs={"tokenize": tokenize, "column": column},
+        features=features_of(tokenize),
+        cache_file_name=str(folder / "tokens.arrow"),
+        new_fingerprint=folder.name,
+        desc="Tokenizing",
+    )
 
 
-def _collect(running: dict[Future[int], Unit], progress: _Progress, bar: tqdm) -> None:
-    """Wait until at least one unit is done."""
-    for future in wait(running, return_when=FIRST_COMPLETED).done:
-        try:
-            progress.bytes += future.result()
-        except ValueError as error:
-            # Raised again here, so that the traceback ends in this package whether or not a worker met it.
-            raise ValueError(*error.args) from error
-        except BrokenProcessPool as error:
-            raise RuntimeError(
-                "A worker was killed, most likely because memory ran out. Finished shards are kept: run it again, "
-                "with fewer workers."
-            ) from error
-        bar.update(running.pop(future).size)
-
-
-@contextmanager
-def _submitting(writer: ShardWriter, workers: int) -> Iterator[Callable[..., Future[int]]]:
-    """A function that has a shard written, by a worker or in this process."""
-    if workers == 1:
-        yield partial(_write_here, writer)
-        return
-    # A fork shares what is loaded and imports nothing again; other systems do not support it, or not safely.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker, initargs=(writer,))
+def _documents_of_files(source: TextSource, folder: Path, workers: int) -> datasets.Dataset:
+    """The documents of files, or of a stream, in the cache of `datasets`, so that `map` can divide them."""
+    files = source.divided_files
     try:
-        yield partial(executor.submit, write_shard)
-    finally:
-        executor.shutdown(cancel_futures=True)
+        return datasets.Dataset.from_generator(
+            _rows,
+            features=datasets.Features({PARTS: datasets.List(datasets.Value("string"))}),
+            cache_dir=str(folder / "text"),
+            gen_kwargs={"source": source, "files": files or [None]},
+            num_proc=min(workers, len(files)) if workers > 1 and len(files) > 1 else None,
+            writer_batch_size=DOCUMENTS_PER_WRITE,
+        )
+    except DatasetGenerationError as error:
+        raise error.__cause__ or error from None
+    except ValueError as error:
+        if "corresponds to no data" not in str(error):
+            raise
+        raise ValueError(NO_TOKENS) from error
 
 
-def _write_here(writer: ShardWriter, number: int, part: Any, text_digest: str) -> Future[int]:
-    future: Future[int] = Future()
-    future.set_result(writer.write(number, part, text_digest))
-    return future
+@cache
+def _end_with_parent(process: int) -> None:
+    """Once in each worker: let it end when the main process is killed, where it would wait for work for ever."""
+
+    def watch(parent: int) -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    if multiprocess.parent_process():
+        threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+
+
+def _rows(source: TextSource, files: list[Path | None]) -> Iterator[dict[str, list[str]]]:
+    _end_with_parent(os.getpid())
+    for parts in source.parts(None if files == [None] else files):
+        yield {PARTS: [replace_lone_surrogates(part) for part in parts]}
+
+
+def _tokenize_rows(
+    batch: Mapping[str, list[Any]], rows: list[int], tokenize: DocumentTokenizer, column: str
+) -> pa.Table:
+    """The function that `map` applies to documents."""
+    _end_with_parent(os.getpid())
+    reader, values = tokenize.reader, batch[column]
+    if column != PARTS:
+        values = [reader.parts_of_row(row, value) for row, value in zip(rows, values, strict=True)]
+    return document_table(tokenize, [reader.sentences(parts) for parts in values])
+
+
+def document_table(tokenize: DocumentTokenizer, documents: Sequence[list[str]]) -> pa.Table:
+    """A row for each document: its token ids, a hash of them, and counts of tokens and of what was read."""
+    corpus = tokenize.tokenize(documents)
+    table = corpus.to_table()
+    table = table.append_column(HASH, pa.array(document_hashes(corpus)))
+    table = table.append_column(TOKENS, pa.array(corpus.document_tokens))
+    counts = [
+        (*Reading().with_document(document), len("".join(document).encode("utf-8", "surrogatepass")))
+        for document in documents
+    ]
+    for name, values in zip(COUNTS, zip(*counts, strict=True), strict=True):
+        table = table.append_column(name, pa.array(values, pa.int64()))
+    return table
+
+
+def features_of(tokenize: DocumentTokenizer) -> datasets.Features:
+    """The columns of `document_table`."""
+    return datasets.Features.from_arrow_schema(document_table(tokenize, [[]]).schema)
+
+
+def duplicates_of(tokenized: datasets.Dataset) -> np.ndarray:
+    """Whether a document has the tokens of an earlier one; `bool`. They are found by their hashes."""
+    is_duplicate = np.ones(len(tokenized), dtype=bool)
+    is_duplicate[np.unique(tokenized.data.column(HASH).to_numpy(), return_index=True)[1]] = False
+    return is_duplicate
+
+
+@dataclass
+class Finishing:
+    """What `finish_corpus` and the report need to know of the preparation of a corpus."""
+
+    settings: dict[str, Any]
+    tokenizer: PreTrainedTokenizerBase
+    tokenize: DocumentTokenizer
+    keep_duplicates: bool
+    skipped_files: Mapping[str, int]
+    began: float  # by `time.perf_counter`
+    workers: int
+
+
+def finish_corpus(
+    how: Finishing, tokenized: datasets.Dataset, is_duplicate: np.ndarray, folder: Path, output: Path
+) -> CorpusReport:
+    """Save the documents that have tokens and are not left out as duplicates, with a report, to `output`.
+
+    Args:
+        how (`Finishing`): The preparation.
+        tokenized (`datasets.Dataset`): Rows of `document_table`.
+        is_duplicate (`np.ndarray` of `bool`): Which of them repeat an earlier one.
+        folder (`Path`): Where the corpus is made.
+        output (`Path`): Where it is moved to; an earlier corpus is removed then.
+    """
+    units = how.tokenize.units
+    has_tokens = tokenized.data.column(TOKENS).to_numpy() > 0
+    rows = np.flatnonzero(has_tokens & (how.keep_duplicates | ~is_duplicate))
+    if not len(rows):
+        raise ValueError(NO_TOKENS)
+    read = {name: pc.sum(tokenized.data.column(name)).as_py() for name in COUNTS}
+    num_bytes = read.pop("bytes")
+    corpus = tokenized if len(rows) == len(tokenized) else tokenized.select(rows, keep_in_memory=True)
+    made = folder / "corpus"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    if isinstance(units.phrases, Collocations):
+        phrases = _learned_phrases(corpus, units.phrases, how.tokenizer, made / PHRASES_FILE)
+        columns = features_of(how.tokenize)
+        corpus = corpus.with_format("arrow").map(
+            _mark_rows,
+            batched=True,
+            remove_columns=corpus.column_names,
+            features=datasets.Features({name: columns[name] for name in (COLUMN, WORD_STARTS)}),
+            fn_kwargs={"phrases": phrases},
+            cache_file_name=str(folder / "phrases.arrow"),
+            load_from_cache_file=False,
+            new_fingerprint=f"{folder.name}p",
+            desc="Marking phrases",
+        )
+    columns = [name for name in (COLUMN, WORD_STARTS) if name in corpus.column_names]
+    corpus.with_format(None).select_columns(columns).save_to_disk(str(made))
+    statistics = replace(
+        corpus_statistics(datasets.load_from_disk(str(made)), how.tokenizer),
+        dropped_duplicates=0 if how.keep_duplicates else int(np.count_nonzero(has_tokens & is_duplicate)),
+    )
+    reading = {**read, **units.reading(), "skipped_files": dict(how.skipped_files)}
+    seconds = time.perf_counter() - how.began
+    report = CorpusReport(
+        settings=how.settings,
+        statistics=statistics,
+        reading=reading,
+        warnings=[
+            *warnings_for(statistics),
+            *reading_warnings(reading),
+            *unit_warnings(statistics.units, reading.get("unspelled", {})),
+        ],
+        run={
+            "seconds": round(seconds, 2),
+            "workers": how.workers,
+            "megabytes": round(num_bytes / 1e6, 3),
+            "megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+        },
+        versions=library_versions(),
+    )
+    report.save(made)
+    remove_finished(output)
+    # The report comes last: where it is, the corpus is finished.
+    for path in sorted(made.iterdir(), key=lambda path: path.name == REPORT_FILE):
+        os.replace(path, output / path.name)
+    return report
+
+
+def _learned_phrases(
+    corpus: datasets.Dataset, collocations: Collocations, tokenizer: PreTrainedTokenizerBase, path: Path
+) -> Lexicon:
+    """Phrases of a sample of the corpus, which are written to a file."""
+    size = max(len(corpus) * TOKENS_PER_BLOCK // max(pc.sum(corpus.data.column(TOKENS)).as_py(), 1), 1)
+    blocks = -(-len(corpus) // size)
+
+    def block(number: int) -> list[FlatCorpus]:
+        rows = range(number * size, min((number + 1) * size, len(corpus)))
+        return list(FlatCorpus.steps(corpus.select(rows)))
+
+    learned = collocations.learn(collocations.sample(block, range(blocks)), tokenizer)
+    write_phrases(learned, path)
+    if not learned:
+        raise ValueError(
+            f"phrases: no words occur together {collocations.least_count} times and more often than by chance: give "
+            "a list of phrases, or leave them out."
+        )
+    return Lexicon([phrase.text for phrase in learned], tokenizer, "phrases")
+
+
+def _mark_rows(table: pa.Table, phrases: Lexicon) -> pa.Table:
+    return mark_phrases(FlatCorpus.of_table(table), phrases).to_table()

@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,12 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.arrow_file import SentenceBatch
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.units import UnitCounter, unit_rows
 from hf_encoders.writing import read_json, text_table
 
 
 REPORT_FILE = "corpus.json"
-TOKENS_PER_STEP = 2**18  # tokens counted at once
 KINDS_SHOWN = 5
 
 
@@ -42,58 +40,37 @@ class CorpusStatistics:
 
 
 def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase | None = None) -> CorpusStatistics:
-    """Counts of a corpus; the tokenizer that it was made with defines the unknown token."""
-    store = FlatCorpus.of(dataset, keep_empty=True)
-    counter = StatisticsCounter(tokenizer)
-    block = SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets), store.word_starts)
-    counter.add(block)
-    hashes = document_hashes(block)
-    return counter.statistics(duplicate_documents=len(hashes) - len(np.unique(hashes)))
-
-
-class StatisticsCounter:
-    """Counts the blocks of a corpus one by one; the tokenizer defines the unknown token."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None):
-        self.tokenizer = tokenizer
-        self.counts: Counter[str] = Counter()
-        self.unknown = self.longest_sentence_tokens = 0
-        self.units = UnitCounter()
-
-    def add(self, block: SentenceBatch) -> None:
-        """Count one block."""
-        self.counts.update(
-            documents=len(block.document_lengths),
-            sentences=int(np.count_nonzero(block.sentence_lengths)),  # others hold the places of turns
+    """Count a corpus; the tokenizer that it was made with defines the unknown token."""
+    counts: Counter[str] = Counter()
+    units, hashes, longest = UnitCounter(), [np.empty(0, np.uint64)], 0
+    unknown_id = None if tokenizer is None else tokenizer.unk_token_id
+    for block in FlatCorpus.steps(dataset):
+        lengths = block.sentence_lengths
+        counts.update(
+            documents=block.num_documents,
+            sentences=int(np.count_nonzero(lengths)),  # others hold the places of turns
             tokens=len(block.tokens),
             one_sentence_documents=int(np.count_nonzero(block.document_lengths == 1)),
+            unknown=0 if unknown_id is None else int(np.count_nonzero(block.tokens == unknown_id)),
         )
-        self.units.add(block)
-        self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.sentence_lengths.max(initial=0)))
-        if self.tokenizer is not None and self.tokenizer.unk_token_id is not None:
-            for tokens in _in_steps(block.tokens):
-                self.unknown += int(np.count_nonzero(tokens == self.tokenizer.unk_token_id))
-
-    def statistics(self, *, duplicate_documents: int, dropped_duplicates: int = 0) -> CorpusStatistics:
-        """The counts so far."""
-        return CorpusStatistics(
-            **self.counts,
-            longest_sentence_tokens=self.longest_sentence_tokens,
-            duplicate_documents=duplicate_documents,
-            unknown_share=None if self.tokenizer is None else self.unknown / max(self.counts["tokens"], 1),
-            dropped_duplicates=dropped_duplicates,
-            units=self.units.statistics(self.tokenizer),
-        )
+        units.add(block)
+        longest = max(longest, int(lengths.max(initial=0)))
+        hashes.append(document_hashes(block))
+    unknown = counts.pop("unknown", 0)
+    return CorpusStatistics(
+        **{name: counts[name] for name in ("documents", "sentences", "tokens", "one_sentence_documents")},
+        longest_sentence_tokens=longest,
+        duplicate_documents=counts["documents"] - len(np.unique(np.concatenate(hashes))),
+        unknown_share=None if tokenizer is None else unknown / max(counts["tokens"], 1),
+        units=units.statistics(tokenizer),
+    )
 
 
-def document_hashes(block: SentenceBatch) -> np.ndarray:
+def document_hashes(block: FlatCorpus) -> np.ndarray:
     """64-bit hash of the tokens of each document, whatever its sentences; `(D,)`."""
     data = memoryview(np.ascontiguousarray(block.tokens, dtype=np.int32))
-    starts = offsets_of(block.sentence_lengths)[offsets_of(block.document_lengths)].tolist()
-    digests = (
-        hashlib.blake2b(data[begin:end], digest_size=8).digest()
-        for begin, end in zip(starts[:-1], starts[1:], strict=True)
-    )
+    bounds = pairwise(block.sentence_offsets[block.document_offsets].tolist())
+    digests = (hashlib.blake2b(data[begin:end], digest_size=8).digest() for begin, end in bounds)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
@@ -152,8 +129,7 @@ class CorpusReport:
     settings: dict[str, Any]  # everything that decides what is in the corpus: input, tokenizer, options, libraries
     statistics: CorpusStatistics
     warnings: list[str]  # from `warnings_for`, `reading_warnings` and `unit_warnings`
-    # `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run tokenized),
-    # `megabytes_per_second`, `shards`, `kept_shards` (finished by an earlier run)
+    # `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8), `megabytes_per_second`
     run: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)  # Python and libraries
     # `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8 become it) or NUL; `skipped_files`,
@@ -203,8 +179,6 @@ class CorpusReport:
         ]
         if counts.duplicate_documents:
             rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
-        if kept := run.get("kept_shards"):
-            rows.append(("kept from an earlier run", f"{kept:,} of {run['shards']:,} shards"))
         rows += unit_rows(counts.units) + reading_rows(self.reading)
         return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
 
@@ -237,9 +211,11 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
 def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
     """Nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one."""
     counts = counts + 1.0
-    nats = -np.log(counts / counts.sum())
-    tokens = FlatCorpus.of(held_out).tokens
-    return sum(float(nats[step].sum()) for step in _in_steps(tokens)) / len(tokens)
+    nats, total, num_tokens = -np.log(counts / counts.sum()), 0.0, 0
+    for block in FlatCorpus.steps(held_out):
+        total += float(nats[block.tokens].sum())
+        num_tokens += len(block.tokens)
+    return total / num_tokens
 
 
 def token_counts(corpus: datasets.Dataset, vocab_size: int) -> np.ndarray:
@@ -249,11 +225,6 @@ def token_counts(corpus: datasets.Dataset, vocab_size: int) -> np.ndarray:
     [0, 0, 1, 0, 0, 2, 1]
     """
     counts = np.zeros(vocab_size, dtype=np.int64)
-    for tokens in _in_steps(FlatCorpus.of(corpus).tokens):
-        counts += np.bincount(tokens, minlength=vocab_size)
+    for block in FlatCorpus.steps(corpus):
+        counts += np.bincount(block.tokens, minlength=vocab_size)
     return counts
-
-
-def _in_steps(tokens: np.ndarray) -> Iterator[np.ndarray]:
-    """Parts of all tokens: counting converts them to 64 bits."""
-    return (tokens[begin : begin + TOKENS_PER_STEP] for begin in range(0, len(tokens), TOKENS_PER_STEP))

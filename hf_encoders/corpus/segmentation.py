@@ -78,7 +78,7 @@ def splitter_for(language: str | None) -> Callable[[str], list[str]]:
     if language is None:
         return one_sentence_per_line
     split_sentences("", language)
-    return partial(split_sentences, language=language)
+    return split_sentences if language == "en" else partial(split_sentences, language=language)
 
 
 def replace_lone_surrogates(text: str) -> str:

@@ -1,29 +1,205 @@
-"""Documents of sentences to a tokenized corpus, in this process; and its division into training and validation.
+"""Documents of sentences to token ids, batch by batch, in memory or in a dataset on disk.
 
 A corpus is a `datasets.Dataset` with one row per document: `input_ids`, lists of sentences without special tokens.
 Leaves out: filtering and shuffling, which `datasets` or a text-processing engine do before.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import copy
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
+import pyarrow as pa
+from datasets.arrow_writer import ArrowWriter
 from datasets.fingerprint import get_temporary_cache_files_directory
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.arrow_file import write_corpus
+from hf_encoders.corpus.documents import DocumentReader
+from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
+from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.randomness import example_keys
-from hf_encoders.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
-from hf_encoders.corpus.units import Units
+from hf_encoders.corpus.segmentation import replace_lone_surrogates, split_sentences
+from hf_encoders.corpus.special_tokens import check_offsets, check_tokenizer, unknown_words_refused
+from hf_encoders.corpus.units import EntityMarker, Lexicon, Units, begin_units_at, mark_phrases
+from hf_encoders.corpus.word_starts import word_starts_of_tokens
 
 
+SENTENCES_PER_CALL = 2000  # sentences per call of the tokenizer
+# A call ends when it has this many characters, and longer sentences are tokenized in parts of this many: what the
+# tokenizer returns takes 100 bytes and more per byte of text.
+CHARACTERS_PER_PART = 2**18
 NO_TOKENS = (
     "documents holds no sentence that gives a token: check that the files hold text, and that the tokenizer does not "
     "remove it all."
 )
+_SPACE = re.compile(r"(?<=\S)\s")
+
+
+class Encoded(NamedTuple):
+    """Tokens of several sentences."""
+
+    tokens: np.ndarray  # int32, (N,)
+    lengths: np.ndarray  # int64, tokens of each sentence
+    word_starts: np.ndarray | None  # uint8, (N,), bits of `UnitStart`
+
+
+class SentenceEncoder:
+    """Encodes sentences without special tokens, truncation, padding or warnings about length.
+
+    The tokenizer is not changed, and the name of a special token in the text (a literal `[SEP]`) is text.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
+        word_segmenter (`Callable[[str], list[str]]`, *optional*): Gives word starts; a `ValueError` with a slow
+            tokenizer.
+        marker (`EntityMarker`, *optional*): Marks words and entities.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        word_segmenter: Callable[[str], list[str]] | None = None,
+        marker: EntityMarker | None = None,
+    ):
+        check_tokenizer(tokenizer)
+        self.word_segmenter, self.marker = word_segmenter, marker
+        self.slow = None if tokenizer.is_fast else tokenizer
+        if tokenizer.is_fast:
+            # A copy, because the tokenizer keeps truncation and padding from its last call or its file.
+            self.fast = copy.deepcopy(tokenizer.backend_tokenizer)
+            self.fast.no_truncation()
+            self.fast.no_padding()
+            self.fast.encode_special_tokens = True
+        elif word_segmenter is not None:
+            check_offsets(tokenizer, "a word segmenter", "leave word_segmenter out")
+
+    def __call__(self, sentences: list[str]) -> Encoded:
+        """Encode sentences of any number and length, in calls of limited size."""
+        parts = [[sentence] if len(sentence) <= CHARACTERS_PER_PART else _parts(sentence) for sentence in sentences]
+        with unknown_words_refused():
+            calls = [self._encode(call) for call in _calls(chain.from_iterable(parts))]
+        if not calls:
+            starts = None if self.word_segmenter is None and self.marker is None else np.empty(0, np.uint8)
+            return Encoded(np.empty(0, np.int32), np.zeros(len(sentences), np.int64), starts)
+        tokens, lengths = (np.concatenate([call[i] for call in calls]) for i in (0, 1))
+        starts = None if calls[0].word_starts is None else np.concatenate([call.word_starts for call in calls])
+        if len(lengths) > len(sentences):
+            lengths = np.diff(offsets_of(lengths)[offsets_of(np.array(list(map(len, parts))))])
+        return Encoded(tokens, lengths, starts)
+
+    def _encode(self, sentences: list[str]) -> Encoded:
+        starts = None
+        if self.slow is not None:
+            options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False}
+            ids = self.slow(sentences, padding=False, verbose=False, **options)[COLUMN]
+        elif self.word_segmenter is None:
+            ids = [encoding.ids for encoding in self.fast.encode_batch_fast(sentences, add_special_tokens=False)]
+        else:
+            encodings = self.fast.encode_batch(sentences, add_special_tokens=False)
+            ids = [encoding.ids for encoding in encodings]
+            starts = np.concatenate(
+                [
+                    word_starts_of_tokens(sentence, self._words(sentence), encoding.offsets)
+                    for sentence, encoding in zip(sentences, encodings, strict=True)
+                ]
+            )
+        lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+        tokens = np.fromiter(chain.from_iterable(ids), dtype=np.int32, count=lengths.sum())
+        if self.marker is not None:
+            starts = self.marker(tokens, lengths, starts)
+        return Encoded(tokens, lengths, starts)
+
+    def _words(self, sentence: str) -> list[str]:
+        words = self.word_segmenter(sentence)
+        if isinstance(words, str):
+            raise ValueError(
+                f"word_segmenter gives {words!r:.80} for {sentence!r:.80}, a str: it has to return a list of str, for "
+                "example with split()."
+            )
+        return words
+
+
+class DocumentTokenizer:
+    """Turns batches of documents into columns of token ids, for `map(batched=True)` of any dataset.
+
+    `prepare_corpus` makes a corpus with it. For a stream:
+
+    >>> stream = datasets.Dataset.from_dict({"text": ["w5 w6. w7", "", "w8"]}).to_iterable_dataset()
+    >>> stream = stream.map(DocumentTokenizer(doctest_tokenizer()), batched=True, remove_columns=["text"])
+    >>> [row["input_ids"] for row in stream]
+    [[[5, 3], [7]], [[8]]]
+
+    Args:
+        tokenizer, sentence_splitter, text_column, sentences_column, turns_column, word_segmenter, lexicon, phrases,
+            max_sentence_tokens: As in `prepare_corpus`; of phrases that are learned, none are marked.
+
+    Raises:
+        ValueError: If an argument is wrong, or the tokenizer cannot be used so.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        sentence_splitter: Callable[[str], list[str]] = split_sentences,
+        text_column: str = "text",
+        sentences_column: str | None = None,
+        turns_column: str | None = None,
+        word_segmenter: Callable[[str], list[str]] | None = None,
+        lexicon: Sequence[str] | None = None,
+        phrases: Sequence[str] | bool = False,
+        max_sentence_tokens: int | None = None,
+    ):
+        if max_sentence_tokens is not None and max_sentence_tokens < 1:
+            raise ValueError(
+                f"max_sentence_tokens={max_sentence_tokens} must be at least 1, or None to divide no sentence."
+            )
+        if turns_column and max_sentence_tokens is not None:
+            raise ValueError(
+                f"max_sentence_tokens={max_sentence_tokens} would divide turns (turns_column={turns_column!r}): leave "
+                "it out; turns that do not fit an example are cut there."
+            )
+        self.reader = DocumentReader(sentence_splitter, text_column, sentences_column, turns_column)
+        self.max_sentence_tokens = max_sentence_tokens
+        self.units = Units(tokenizer, word_segmenter is not None, lexicon, phrases)
+        self.encoder = SentenceEncoder(tokenizer, word_segmenter, self.units.marker)
+
+    def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+        """The columns `input_ids` and, with units, `word_starts` of the documents that have a token."""
+        reader = self.reader
+        documents = [reader.sentences(reader.parts_of_value(value)) for value in batch[reader.column]]
+        return self.table(documents).to_pydict()
+
+    def table(self, documents: Sequence[list[str]]) -> pa.Table:
+        """`tokenize` as rows; documents without a token are left out."""
+        corpus = self.tokenize(documents)
+        return corpus.to_table().filter(pa.array(corpus.document_tokens > 0))
+
+    def tokenize(self, documents: Sequence[list[str]]) -> FlatCorpus:
+        """Tokenize documents of sentences: a document for each, even if it is left without a sentence.
+
+        Sentences without a token are left out, except in dialogues, whose turns keep their places.
+        """
+        encoded = self.encoder([replace_lone_surrogates(sentence) for document in documents for sentence in document])
+        lengths, parts = encoded.lengths, np.ones_like(encoded.lengths)
+        if not self.reader.turns_column:
+            lengths, parts = _divided(lengths, self.max_sentence_tokens)
+        counts = np.array([len(document) for document in documents], np.int64)
+        document_lengths = np.diff(offsets_of(parts)[offsets_of(counts)])
+        starts = encoded.word_starts
+        if starts is not None and len(starts):
+            starts = begin_units_at(starts, lengths)  # a divided sentence divides its units
+        corpus = FlatCorpus.from_lengths(encoded.tokens, lengths, document_lengths, starts)
+        if isinstance(self.units.phrases, Lexicon) and len(encoded.tokens):
+            corpus = mark_phrases(corpus, self.units.phrases)
+        return corpus
 
 
 def tokenize_documents(
@@ -40,8 +216,6 @@ def tokenize_documents(
     Sentences without a token and documents left without one are dropped. No special token is added, and the name of
     one in the text (a literal `[SEP]`) is tokenized as text; the tokenizer's truncation and padding do not apply.
 
-    The file is named by a hash of its contents, so that it never mixes with another corpus in the same folder.
-
     Args:
         documents (`Iterable[list[str]]`): Sentences of one document each; read once.
         tokenizer (`PreTrainedTokenizerBase`): Any tokenizer; a fast one uses all cores.
@@ -51,8 +225,8 @@ def tokenize_documents(
             are the sentence up to white space, for masking whole words in text without spaces; `jieba.lcut` is one for
             Chinese.
         lexicon (`Sequence[str]`, *optional*): Names and terms, as in `prepare_corpus`.
-        cache_dir (`str` or `Path`, *optional*): Folder for the corpus, about 4 bytes per token, twice that while it is
-            written. `None` takes a temporary folder that is removed with the process (`save_to_disk` keeps a copy).
+        cache_dir (`str` or `Path`, *optional*): Folder for the corpus, about 4 bytes per token. `None` takes a
+            temporary folder that is removed with the process (`save_to_disk` keeps a copy).
 
     Returns:
         `datasets.Dataset`: Memory mapped; `input_ids` of type `list<list<int32>>`, one row per document. With a
@@ -63,15 +237,87 @@ def tokenize_documents(
     >>> tokenize_documents([["w5 w6", "w7 w8 w9"], ["w6"]], doctest_tokenizer(), max_sentence_tokens=2)["input_ids"][:]
     [[[5, 6], [7, 8], [9]], [[6]]]
     """
-    check_max_sentence_tokens(max_sentence_tokens)
-    units = Units(tokenizer, word_segmenter is not None, lexicon)
-    directory = Path(cache_dir or get_temporary_cache_files_directory())
+    options = {"max_sentence_tokens": max_sentence_tokens, "word_segmenter": word_segmenter, "lexicon": lexicon}
+    tokenize = DocumentTokenizer(tokenizer, **options).table
+    folder = Path(cache_dir or get_temporary_cache_files_directory())
+    folder.mkdir(parents=True, exist_ok=True)
     progress = tqdm(documents, desc="Tokenizing", unit=" documents")
-    blocks = tokenized_blocks(progress, make_encoder(tokenizer, word_segmenter, units.marker), max_sentence_tokens)
-    first = next(blocks, None)
-    if first is None:
-        raise ValueError(NO_TOKENS)
-    return write_corpus(chain([first], blocks), directory, has_word_starts=units.are_marked)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="corpus-") as scratch:
+        unfinished = Path(scratch, "corpus.arrow")
+        with ArrowWriter(path=str(unfinished)) as writer:
+            for batch in document_batches(progress):
+                table = tokenize(batch)
+                if len(table):
+                    writer.write_table(table)
+            if not writer.pa_writer:
+                raise ValueError(NO_TOKENS)
+            writer.finalize()
+        path = Path(f"{scratch}.arrow")  # of this name there is no other
+        os.replace(unfinished, path)
+    return datasets.Dataset.from_file(str(path))
+
+
+def document_batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """Lists of documents, ended as soon as they have `CHARACTERS_PER_PART` characters or enough sentences for a call.
+
+    Raises:
+        ValueError: If a document is not a list of `str`.
+    """
+    batch: list[list[str]] = []
+    characters = num_sentences = 0
+    for number, document in enumerate(documents):
+        if isinstance(document, str) or not all(isinstance(sentence, str) for sentence in document):
+            raise ValueError(
+                f"documents: document {number} is {document!r:.80}, not a list of str: give the sentences of each "
+                "document, for example from read_documents or split_sentences."
+            )
+        batch.append(document)
+        characters += sum(map(len, document))
+        num_sentences += len(document)
+        if characters >= CHARACTERS_PER_PART or num_sentences >= SENTENCES_PER_CALL:
+            yield batch
+            batch, characters, num_sentences = [], 0, 0
+    if batch:
+        yield batch
+
+
+def _parts(sentence: str) -> list[str]:
+    """Divide a sentence at the first space after every `CHARACTERS_PER_PART` characters, at the latest after twice."""
+    parts, begin = [], 0
+    while len(sentence) - begin > CHARACTERS_PER_PART:
+        space = _SPACE.search(sentence, begin + CHARACTERS_PER_PART, begin + 2 * CHARACTERS_PER_PART)
+        end = space.start() if space else begin + 2 * CHARACTERS_PER_PART
+        parts.append(sentence[begin:end])
+        begin = end
+    return [*parts, sentence[begin:]] if begin < len(sentence) else parts
+
+
+def _calls(sentences: Iterable[str]) -> Iterator[list[str]]:
+    """Lists of at most `SENTENCES_PER_CALL` sentences, ended as soon as they have `CHARACTERS_PER_PART` characters."""
+    call, characters = [], 0
+    for sentence in sentences:
+        call.append(sentence)
+        characters += len(sentence)
+        if len(call) == SENTENCES_PER_CALL or characters >= CHARACTERS_PER_PART:
+            yield call
+            call, characters = [], 0
+    if call:
+        yield call
+
+
+def _divided(lengths: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Divide sentences into parts of at most `most` tokens: lengths of the parts, and parts per sentence.
+
+    >>> _divided(np.array([3, 0, 7, 4]), most=4)
+    (array([3, 4, 3, 4]), array([1, 0, 2, 1]))
+    """
+    if most is None:
+        return lengths[lengths > 0], (lengths > 0).astype(np.int64)
+    parts = -(-lengths // most)
+    part_lengths = np.full(parts.sum(), most)
+    last_parts = np.cumsum(parts)[parts > 0] - 1
+    part_lengths[last_parts] = (lengths - (parts - 1) * most)[parts > 0]
+    return part_lengths, parts
 
 
 def split_train_validation(

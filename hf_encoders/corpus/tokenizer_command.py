@@ -14,13 +14,12 @@ from typing import Any
 import transformers
 from tqdm.auto import tqdm
 
-from hf_encoders.corpus.documents import DocumentReader
+from hf_encoders.corpus.documents import DocumentReader, TextSource
 from hf_encoders.corpus.extension import Checkpoint, extend_checkpoint
 from hf_encoders.corpus.named_sources import UNNAMED, languages_of, named_paths
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.segmentation import splitter_for
 from hf_encoders.corpus.settings import library_versions
-from hf_encoders.corpus.sources import TextSource, make_source
 from hf_encoders.corpus.text_options import load_split
 from hf_encoders.corpus.tokenizer_report import (
     REPORT_FILE,
@@ -183,7 +182,7 @@ def _sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:
         raise ValueError("--sampling-alpha is for sources with names: give --input NAME=PATH for each.")
     languages = languages_of(arguments.language, paths, None)
     texts = {name: load_split(arguments) if paths[name] is None else paths[name] for name in languages}
-    return {name: make_source(texts[name], _reader_for(code, arguments)) for name, code in languages.items()}
+    return {name: TextSource(texts[name], _reader_for(code, arguments)) for name, code in languages.items()}
 
 
 def _reader_for(language: str | None, arguments: argparse.Namespace) -> DocumentReader:
@@ -211,17 +210,12 @@ def _count(
 
 def _documents_of(source: TextSource) -> Iterator[list[str]]:
     """Yield the documents of a source, with a progress bar."""
-    read = source.reader()
-    unit_scale = source.progress_unit == "B"
-    with tqdm(total=source.total, desc="Counting words", unit=source.progress_unit, unit_scale=unit_scale) as progress:
-        for unit in source.units():
-            yield from read(unit.part)
-            progress.update(unit.size)
+    yield from tqdm(source.documents(), desc="Counting words", unit=" documents")
 
 
 def _lines_to_keep(arguments: argparse.Namespace) -> list[str]:
     """Return lines of --keep to measure, 10 MB at most, evenly from all of it."""
-    source = make_source(arguments.keep, _reader_for(None, arguments))
+    source = TextSource(arguments.keep, _reader_for(None, arguments))
     lines = list(SelectedText(_documents_of(source), 0.0, HELD_OUT_BYTES))
     if not lines:
         raise ValueError(f"--keep {' '.join(arguments.keep)}: there is no text: give other files, or leave it out.")

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.arrow_file import SentenceBatch
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.ragged import offsets_of, ranges
 from hf_encoders.corpus.special_tokens import check_offsets
 from hf_encoders.corpus.text_files import check_is_text
@@ -244,10 +244,11 @@ class EntityMarker:
         return bits
 
 
-def mark_phrases(block: SentenceBatch, phrases: Lexicon) -> SentenceBatch:
+def mark_phrases(block: FlatCorpus, phrases: Lexicon) -> FlatCorpus:
     """Add the bit `PHRASE`, which phrases, entities and other words begin with.
 
-    >>> block = SentenceBatch(np.array([5, 6, 7, 8]), np.array([4]), np.array([1]), np.array([1, 1, 1, 1], np.uint8))
+    >>> ids, bits = np.array([5, 6, 7, 8]), np.array([1, 1, 1, 1], np.uint8)
+    >>> block = FlatCorpus.from_lengths(ids, np.array([4]), np.array([1]), bits)
     >>> mark_phrases(block, Lexicon(["w6 w7"], doctest_tokenizer())).word_starts.tolist()
     [3, 3, 1, 3]
     """
@@ -259,7 +260,7 @@ def mark_phrases(block: SentenceBatch, phrases: Lexicon) -> SentenceBatch:
     )
     bits[begins_word & ~is_in_entity | ((bits & LISTED) != 0)] |= PHRASE
     bits[ranges(first + 1, end)] &= ~PHRASE
-    return block._replace(word_starts=bits)
+    return replace(block, word_starts=bits)
 
 
 def in_entities(bits: np.ndarray) -> np.ndarray:
@@ -330,26 +331,26 @@ class Collocations:
         """Return the settings that identify the phrases, for JSON."""
         return asdict(self)
 
-    def sample(self, blocks_of: Callable[[int], Iterable[SentenceBatch]], numbers: range) -> SentenceBatch:
+    def sample(self, blocks_of: Callable[[int], Iterable[FlatCorpus]], numbers: range) -> FlatCorpus:
         """Return documents of some shards, evenly over `numbers`; at least of one."""
-        taken: list[SentenceBatch] = []
+        taken: list[FlatCorpus] = []
         size = 0
         for number in _spread(numbers):
             for block in blocks_of(number):
                 taken.append(block)
                 size += len(block.tokens)
                 if size >= self.most_tokens:
-                    return SentenceBatch(*map(np.concatenate, zip(*taken, strict=True)))
-        return SentenceBatch(*map(np.concatenate, zip(*taken, strict=True)))
+                    return FlatCorpus.joined(taken)
+        return FlatCorpus.joined(taken)
 
-    def learn(self, text: SentenceBatch, tokenizer: PreTrainedTokenizerBase) -> list[Phrase]:
+    def learn(self, text: FlatCorpus, tokenizer: PreTrainedTokenizerBase) -> list[Phrase]:
         """Learn the phrases of a text with word starts, most frequent first; none may be in an entity.
 
         A phrase is of words with a letter, and its text is one that the tokenizer spells alike: given as entries, the
         phrases are found where these words are.
 
         >>> sentences = np.array([5, 6, 7, 5, 6, 8, 5, 6, 9, 8])  # w5 w6 are always together
-        >>> text = SentenceBatch(sentences, np.array([10]), np.array([1]), np.ones(10, np.uint8))
+        >>> text = FlatCorpus.from_lengths(sentences, np.array([10]), np.array([1]), np.ones(10, np.uint8))
         >>> [phrase.text for phrase in Collocations(least_count=3).learn(text, doctest_tokenizer())]
         ['w5 w6']
         """
@@ -371,7 +372,7 @@ class Collocations:
         return _with_texts(learned, tokenizer)
 
     def _words_and_stretches(
-        self, text: SentenceBatch, tokenizer: PreTrainedTokenizerBase
+        self, text: FlatCorpus, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[list[tuple[int, ...]], Counter[int], list[list[int]]]:
         """Number the words of a text: ids of each, occurrences, and stretches of neighbours that may be joined.
 
@@ -516,7 +517,7 @@ class UnitCounter:
         self.tokens = 0
         self.counts: dict[str, Counter[tuple[int, ...]]] = {}  # level -> token ids -> occurrences
 
-    def add(self, block: SentenceBatch) -> None:
+    def add(self, block: FlatCorpus) -> None:
         """Count the units of one block, of any size."""
         self.tokens += len(block.tokens)
         bits = block.word_starts

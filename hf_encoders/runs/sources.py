@@ -12,16 +12,15 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.arrow_file import COLUMN
 from hf_encoders.corpus.documents import read_documents
-from hf_encoders.corpus.flat_corpus import FlatCorpus
+from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
 from hf_encoders.corpus.named_sources import UNNAMED, in_words, languages_of, named_paths
 from hf_encoders.corpus.parallel import parallel_languages
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, cross_entropy, token_counts
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.segmentation import splitter_for
-from hf_encoders.corpus.settings import SHARDS, OtherSettingsError, tokenizer_fingerprint
+from hf_encoders.corpus.settings import OtherSettingsError, tokenizer_fingerprint
 from hf_encoders.corpus.similar_words import (
     SIMILAR_WORDS_FILE,
     SimilarWords,
@@ -43,7 +42,7 @@ from hf_encoders.publishing.secrets import base_name
 from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Recipe, reads_languages
 from hf_encoders.tokenizer_loading import load_tokenizer
-from hf_encoders.writing import read_json, replaced_folder
+from hf_encoders.writing import UNFINISHED, read_json, replaced_folder
 
 
 DECODED_SENTENCES = 20_000  # most of a source whose bytes are counted
@@ -340,7 +339,7 @@ class Sources(dict[str, Source]):
         if (output / RUN_FILE).is_file():
             return
         for path in (output / CORPUS).glob("*"):
-            if path.is_dir() and not path.match(SHARDS) and path.name not in self:
+            if path.is_dir() and path.name != UNFINISHED and path.name not in self:
                 shutil.rmtree(path)
 
 

@@ -15,18 +15,18 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders import prepare_corpus, split_sentences, writing
 from hf_encoders.cli import main
-from hf_encoders.corpus import arrow_file, sources, word_starts
+from hf_encoders.corpus import preparation, word_starts
+from hf_encoders.corpus.documents import TextSource
 from hf_encoders.corpus.report import CorpusReport
-from hf_encoders.corpus.shards import ShardWriter
 from hf_encoders.corpus.similar_words import SimilarWords
 
 
-# The command, with units so small that many shards are finished when it is killed.
+# The command, with batches so small that it is killed within the text.
 COMMAND = """
 import sys
 from hf_encoders.cli import main
-from hf_encoders.corpus import sources
-sources.BYTES_PER_UNIT = 20_000
+from hf_encoders.corpus import preparation
+preparation.BYTES_PER_WORKER, preparation.BYTES_PER_BATCH = 20_000, 2_000
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -59,16 +59,8 @@ def wait_until(condition, seconds: float) -> None:
         time.sleep(0.002)
 
 
-def is_alive(process_group: int) -> bool:
-    try:
-        os.killpg(process_group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 @pytest.mark.processes
-def test_a_killed_run_resumes_and_ends_with_the_same_bytes(tokenizer_folder, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_and_ends_with_the_same_rows(tokenizer_folder, tmp_path, monkeypatch):
     generator = random.Random(0)
     documents = (" ".join(f"w{generator.randrange(5, 60)}" for _ in range(50)) + ".\n\n" for _ in range(10_000))
     (tmp_path / "a.txt").write_text("".join(documents))
@@ -77,28 +69,15 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(tokenizer_folder, tmp
     killed = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "corpus", *map(str, arguments), "--output", str(out)], start_new_session=True
     )
-    wait_until(lambda: len(list(out.glob("shards-*/*.arrow"))) >= 5, seconds=120)
-    os.kill(killed.pid, signal.SIGKILL)
+    wait_until(lambda: list(out.glob("_unfinished/*/text/*/*/*/dataset_info.json")), seconds=120)
+    os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
-    wait_until(lambda: not is_alive(killed.pid), seconds=30)
-
-    finished = {path.name: path.stat().st_mtime_ns for path in out.glob("shards-*/*.arrow")}
-    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 20_000)
-    made = []
-    make = ShardWriter.write
-    monkeypatch.setattr(
-        ShardWriter, "write", lambda writer, number, *part: made.append(number) or make(writer, number, *part)
-    )
-    arguments[-1] = "1"
-    assert corpus(*arguments, "--output", out) == 0
-    report = json.loads((out / "corpus.json").read_text())
-    assert made
-    assert {int(name.removesuffix(".arrow")) for name in finished} | set(made) == set(range(report["run"]["shards"]))
-    assert len(finished) + len(made) == report["run"]["shards"]
-    assert report["run"]["kept_shards"] == len(finished)
-
+    assert not (out / "corpus.json").exists()
+    with monkeypatch.context() as broken:
+        broken.setattr(TextSource, "parts", None)  # the text is not read again
+        assert corpus(*arguments, "--output", out) == 0
     assert corpus(*arguments, "--output", tmp_path / "whole") == 0
-    assert (out / "corpus.arrow").read_bytes() == (tmp_path / "whole" / "corpus.arrow").read_bytes()
+    assert rows(out) == rows(tmp_path / "whole") and len(rows(out)) == 10_000
     assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in (tmp_path / "whole").iterdir())
 
 
@@ -159,7 +138,7 @@ def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
 def test_wrong_input_is_reported_in_one_line(
     tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message
 ):
-    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 5)
+    monkeypatch.setattr(preparation, "BYTES_PER_WORKER", 1)
     (tmp_path / "bad.jsonl").write_text('{"text": "w5"}\nnonsense\n')
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes").write_text("")
@@ -198,13 +177,13 @@ def test_the_command_and_python_recognise_each_others_corpora(tokenizer_folder, 
     report = prepare_corpus([text], tmp_path / "command", from_python)
     assert report == CorpusReport.load(tmp_path / "command")
     prepare_corpus(text, tmp_path / "python", from_python)
-    changed = (tmp_path / "python" / "corpus.arrow").stat().st_mtime_ns
+    changed = (tmp_path / "python" / "corpus.json").stat().st_mtime_ns
     assert corpus(*common, tmp_path / "python") == 0
     assert corpus(*common, tmp_path / "python", "--language", "en") == 0
-    assert (tmp_path / "python" / "corpus.arrow").stat().st_mtime_ns == changed
+    assert (tmp_path / "python" / "corpus.json").stat().st_mtime_ns == changed
     german = partial(split_sentences, language="de")
     assert corpus(*common, tmp_path / "german", "--language", "de") == 0
-    for same in (german, partial(split_sentences, language="de"), partial(partial(german), language="de")):
+    for same in (german, partial(split_sentences, language="de")):
         prepare_corpus([text], tmp_path / "german", from_python, sentence_splitter=same)
     capsys.readouterr()
     assert corpus(*common, tmp_path / "german", "--keep-duplicates", "--max-sentence-tokens", "5") == 2
@@ -227,7 +206,7 @@ def test_a_closed_or_full_disk_is_reported_in_one_line(tokenizer_folder, text, t
             assert f"{tmp_path} may not be written to (No space left on device): name another folder." in error
         assert not (tmp_path / "out").exists()
     with monkeypatch.context() as broken:
-        broken.setattr(arrow_file.pa.ipc, "new_stream", no_space)
+        broken.setattr(datasets.Dataset, "save_to_disk", no_space)
         assert corpus(*common, "--workers", "1") == 2
     assert "free some space" in capsys.readouterr().err.strip().splitlines()[-1]
 
@@ -240,7 +219,7 @@ def no_space(*_, **__):
 def test_a_damaged_corpus_is_not_finished(tokenizer_folder, text, tmp_path, capsys, damage):
     common = ("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out")
     assert corpus(*common) == 0
-    damage(tmp_path / "out" / "corpus.arrow")
+    damage(tmp_path / "out" / "data-00000-of-00001.arrow")
     assert corpus(*common) == 2
     assert "holds a damaged corpus: corpus.json lists 2 documents" in capsys.readouterr().err
     assert corpus(*common, "--overwrite") == 0

@@ -6,7 +6,6 @@ import re
 import shutil
 from contextlib import suppress
 
-import datasets
 import pytest
 import torch
 import yaml
@@ -14,7 +13,6 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders import prepare_corpus
 from hf_encoders.cli import main
-from hf_encoders.corpus import arrow_file, sentence_encoding
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
@@ -301,26 +299,19 @@ def test_nothing_is_removed_or_made_for_wrong_paths(folder, capsys):
     assert re.search(r"--output '.*text.txt': .* is a file: name a folder", capsys.readouterr().err)
 
 
-def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(folder, capsys, monkeypatch):
+def test_prepared_parts_are_one_corpus(folder, capsys):
     documents = (folder / "text.txt").read_text().split("\n\n")
     tokenizer = load_tokenizer(folder / "whole" / "tokenizer")
-    monkeypatch.setattr(sentence_encoding, "SENTENCES_PER_CALL", 5)
-    for number, is_large in enumerate((True, False)):
+    for number in range(2):
         (folder / f"part{number}.txt").write_text("\n\n".join(documents[number::2]))
-        with monkeypatch.context() as limit:
-            if is_large:
-                limit.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 300)
-            part = folder / "parts" / f"part-{number}"
-            prepare_corpus([folder / f"part{number}.txt"], part, tokenizer, workers=1)
+        prepare_corpus([folder / f"part{number}.txt"], folder / "parts" / f"part-{number}", tokenizer, workers=1)
     arguments = ("--tokenizer", str(folder / "whole" / "tokenizer"))
-    monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 300)
     assert pretrain(folder, "of-parts", *arguments, corpus="parts") == 0
     assert (folder / "of-parts" / "model" / "model.safetensors").is_file()
     assert pretrain(folder, "of-parts", *arguments, corpus="parts") == 0
     assert "This run is finished" in capsys.readouterr().out, "the same parts are the same corpus"
     opened = open_corpora([folder / "parts" / f"part-{number}" for number in range(2)])
     assert len(opened) == len(set(documents))
-    assert isinstance(opened.features["input_ids"], datasets.LargeList), "offsets of large lists fit into no other"
     (folder / "parts" / "more.txt").write_text("One. Two.")
     assert pretrain(folder, "mixed", *arguments, corpus="parts") == 2
     assert "holds text, and" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_a_full_disk_leaves_no_folder(folder, monkeypatch, capsys):
 
     before = tree(folder)
     with monkeypatch.context() as disk:
-        disk.setattr(preparation, "merge_shards", full)
+        disk.setattr(preparation, "finish_corpus", full)
         assert pretrain(folder, "new") == 2
     assert "free some space" in capsys.readouterr().err
     assert tree(folder) == before
@@ -90,9 +90,9 @@ def test_a_stopped_preparation_is_kept_and_gone_on_with(folder, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as keys:
-        keys.setattr(preparation, "merge_shards", stopped)
+        keys.setattr(preparation, "finish_corpus", stopped)
         assert pretrain(folder, "stopped") == 130
-    assert list((folder / "stopped" / "_corpus").glob("shards-*/*.arrow"))
+    assert list((folder / "stopped" / "_corpus").glob("_unfinished/*/*.arrow"))
     learned = (folder / "stopped" / "tokenizer" / "tokenizer.json").stat().st_mtime_ns
     assert pretrain(folder, "stopped") == 0
     assert (folder / "stopped" / "tokenizer" / "tokenizer.json").stat().st_mtime_ns == learned
@@ -164,12 +164,12 @@ def test_a_corpus_that_is_replaced_is_there_until_the_new_one_is(folder, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as keys:
-        keys.setattr(preparation, "merge_shards", stopped)
+        keys.setattr(preparation, "finish_corpus", stopped)
         assert main([*words, "--input", str(folder / "other.txt"), "--overwrite"]) == 130
     assert (folder / "prepared" / "corpus.json").read_text() == first
     assert main([*words, "--input", str(folder / "other.txt")]) == 0
     assert "other.txt" in (folder / "prepared" / "corpus.json").read_text()
-    assert not list((folder / "prepared").glob("shards-*"))
+    assert not (folder / "prepared" / "_unfinished").exists()
 
 
 def test_tokenizer(folder):

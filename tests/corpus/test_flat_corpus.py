@@ -81,6 +81,7 @@ def test_a_selection_on_disk_is_copied_once(tokenizer, tmp_path):
     for rows in ([3, 1], [3, 1], [1, 3]):
         corpus = FlatCorpus.of(datasets.load_from_disk(tmp_path).select(rows))
         copies.append((contents(corpus), corpus.tokens.filename))
+        assert pickle.loads(pickle.dumps(corpus)).tokens.filename == corpus.tokens.filename
     first, same, other = copies
     assert first == same and first[0] == other[0][::-1]
     assert len(list(tmp_path.glob("flat-*"))) == 2

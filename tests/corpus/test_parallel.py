@@ -5,10 +5,9 @@ import pytest
 
 from hf_encoders import ParallelPairs, parallel_languages, prepare_corpus, prepare_parallel_corpus
 from hf_encoders.cli import main
-from hf_encoders.corpus import parallel
+from hf_encoders.corpus import preparation
 from hf_encoders.corpus.report import CorpusReport
-from hf_encoders.corpus.shards import ShardWriter
-from tests.corpus.prepared import Killed, arrow_bytes, rows, texts, write_text
+from tests.corpus.prepared import Killed, killed, rows, texts, write_text
 
 
 ENGLISH = ["w5 w6", "w7", "w8 w9 w10", "", "w11"]
@@ -67,24 +66,16 @@ def test_a_duplicate_is_a_pair_of_which_both_sides_were_there(tokenizer, tmp_pat
     assert report.statistics.dropped_duplicates == 1
 
 
-def test_killed_and_called_again_gives_the_same_bytes_with_any_number_of_workers(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "BYTES_PER_UNIT", 200)
+def test_killed_and_called_again_gives_the_same_with_any_number_of_workers(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "BYTES_PER_WORKER", 1)
     english, chinese = ([text.replace("\n", " ") for text in texts(60, seed)] for seed in (0, 1))
-    paths, write = files(tmp_path, english, chinese), ShardWriter.write
+    paths = files(tmp_path, english, chinese)
     prepared(paths, tmp_path / "whole", tokenizer)
-
-    def killed(writer, number, *others):
-        if number == 5:
-            raise Killed
-        return write(writer, number, *others)
-
     with monkeypatch.context() as broken, pytest.raises(Killed):
-        broken.setattr(ShardWriter, "write", killed)
+        broken.setattr(preparation, "_tokenize_rows", killed)
         prepared(paths, tmp_path / "out", tokenizer)
-    report = prepared(paths, tmp_path / "out", tokenizer, workers=2)
-    assert report.run["kept_shards"] == 5 and report.run["shards"] > 10
-    assert arrow_bytes(tmp_path / "out") == arrow_bytes(tmp_path / "whole")
-    assert report.statistics.documents == 60
+    assert prepared(paths, tmp_path / "out", tokenizer, workers=2).statistics.documents == 60
+    assert rows(tmp_path / "out") == rows(tmp_path / "whole")
     with pytest.raises(ValueError, match="made with other settings:\n- source"):
         prepared(paths, tmp_path / "out", tokenizer, languages=("en", "de"))
 

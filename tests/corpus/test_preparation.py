@@ -1,22 +1,46 @@
+"""Text and datasets become a corpus: the same with any number of workers, resumed, and never mixed with another."""
+
 import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from functools import partial
 
 import datasets
 import pyarrow as pa
 import pytest
-from transformers import CanineTokenizer
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, CanineTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders import corpus_statistics, documents_from_dataset, read_documents, tokenize_documents
-from hf_encoders.corpus import arrow_file, merge, preparation, sentence_encoding, sources
+from hf_encoders import (
+    CorpusReport,
+    corpus_statistics,
+    documents_from_dataset,
+    one_sentence_per_line,
+    prepare_corpus,
+    read_documents,
+    split_sentences,
+    tokenize_documents,
+)
+from hf_encoders.corpus import preparation, tokenized
+from hf_encoders.corpus.documents import TextSource
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.preparation import prepare_corpus
-from hf_encoders.corpus.report import CorpusReport
-from hf_encoders.corpus.segmentation import one_sentence_per_line
-from tests.corpus.prepared import Killed, arrow_bytes, rows, texts, write_text
+from hf_encoders.writing import locked
+from tests.corpus.prepared import Killed, killed, rows, texts, write_text
+
+
+FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture(autouse=True)
 def _small_units(monkeypatch):
-    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 300)
+    """As many processes and batches as with much text."""
+    monkeypatch.setattr(preparation, "BYTES_PER_WORKER", 1)
+    monkeypatch.setattr(preparation, "BYTES_PER_BATCH", 300)
+    monkeypatch.setattr(preparation, "DOCUMENTS_PER_WRITE", 3)
 
 
 class TestSameCorpus:
@@ -29,35 +53,21 @@ class TestSameCorpus:
         expected = tokenize_documents(read_documents([*files, tmp_path / "c.jsonl"]), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
         assert report.run["workers"] == workers
-        assert report.run["shards"] > 20
+        names = {"_lock", "corpus.json", "data-00000-of-00001.arrow", "dataset_info.json", "state.json"}
+        assert {file.name for file in (tmp_path / "out").iterdir()} == names
 
-    def test_the_file_does_not_depend_on_workers(self, tokenizer, tmp_path):
-        file = write_text(tmp_path / "a.txt", texts(60))
-        for workers in (1, 3):
-            prepare_corpus([file], tmp_path / str(workers), tokenizer, workers=workers)
-        assert arrow_bytes(tmp_path / "1") == arrow_bytes(tmp_path / "3")
-        names = ["_lock", "corpus.arrow", "corpus.json", "dataset_info.json", "state.json"]
-        assert sorted(file.name for file in (tmp_path / "1").iterdir()) == names
-
-    def test_files_are_written_in_steps(self, tokenizer, tmp_path, monkeypatch):
-        file = write_text(tmp_path / "a.txt", texts(60))
-        prepare_corpus([file], tmp_path / "whole", tokenizer, workers=1)
-        monkeypatch.setattr(arrow_file, "BYTES_PER_WRITE", 100)
-        prepare_corpus([file], tmp_path / "steps", tokenizer, workers=1)
-        assert arrow_bytes(tmp_path / "steps") == arrow_bytes(tmp_path / "whole")
-
-    def test_one_record_batch_that_a_store_does_not_copy(self, tokenizer, tmp_path):
+    def test_types_and_flat_arrays(self, tokenizer, tmp_path):
         prepare_corpus([write_text(tmp_path / "a.txt", texts(60))], tmp_path / "out", tokenizer, workers=1)
         dataset = datasets.load_from_disk(str(tmp_path / "out"))
-        column = dataset.data.column("input_ids")
-        assert (column.num_chunks, column.type) == (1, pa.list_(pa.list_(pa.int32())))
-        store = FlatCorpus.of(dataset, keep_empty=True)
-        assert store.tokens.__array_interface__["data"][0] == column.chunk(0).buffers()[-1].address
-        assert store.dataset.cache_files == dataset.cache_files
-        assert store.word_starts is None
+        assert dataset.data.column("input_ids").type == pa.list_(pa.list_(pa.int32()))
+        assert FlatCorpus.of(dataset).num_documents == 60
+        private = str(tmp_path)
+        assert all(
+            private not in (tmp_path / "out" / name).read_text() for name in ("dataset_info.json", "state.json")
+        )
 
     def test_one_gigantic_document_and_one_long_line(self, tokenizer, tmp_path, monkeypatch):
-        monkeypatch.setattr(sentence_encoding, "CHARACTERS_PER_PART", 50)
+        monkeypatch.setattr(tokenized, "CHARACTERS_PER_PART", 50)
         words = [f"w{5 + i % 50}" for i in range(3000)]
         (tmp_path / "a.txt").write_text(" ".join(words) + "\n\n" + "\n".join(words))
         prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, keep_duplicates=True, workers=2)
@@ -103,24 +113,46 @@ class TestSameCorpus:
         assert rows(tmp_path / "out") == [[[97, 98]], [[99, 100]]]
 
 
+class TestDialogues:
+    dialogues = (
+        ["w5 w6", "w7", "w8"],
+        [{"role": "query", "text": "w9"}, {"role": "query", "text": "w10"}, {"role": "response", "text": "w11"}],
+        [{"role": "response", "text": "w12"}, {"role": "query", "text": "w13"}],
+        ["", " "],
+    )
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_files(self, tokenizer, tmp_path, workers):
+        lines = [json.dumps({"turns": turns}) for turns in self.dialogues]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+        (tmp_path / "b.txt").write_text("w5. w6\nw7\n\nw8\n")
+        report = prepare_corpus([tmp_path], tmp_path / "out", tokenizer, turns_column="turns", workers=workers)
+        expected = [[[5, 6], [7], [8]], [[9], [], [10], [11]], [[], [12], [13]], [[3, 6], [7]], [[8]]]
+        assert rows(tmp_path / "out") == expected
+        assert report.statistics.sentences == 11 and report.settings["turns_column"] == "turns"
+
+    def test_a_dataset_with_a_word_segmenter(self, tokenizer, tmp_path):
+        dataset = datasets.Dataset.from_dict({"talk": [self.dialogues[1]]})
+        options = {"turns_column": "talk", "word_segmenter": str.split, "workers": 1}
+        prepare_corpus(dataset, tmp_path / "out", tokenizer, **options)
+        assert rows(tmp_path / "out") == [[[9], [], [10], [11]]]
+        assert datasets.load_from_disk(tmp_path / "out")["word_starts"][:] == [[[1], [], [1], [1]]]
+
+
 class TestDataSets:
     @pytest.mark.parametrize("workers", [1, 2])
     def test_map_style(self, tokenizer, tmp_path, workers):
         dataset = datasets.Dataset.from_dict({"text": texts(60), "number": list(range(60))}).shuffle(seed=1)
-        report = prepare_corpus(dataset, tmp_path / "out", tokenizer, workers=workers)
+        prepare_corpus(dataset, tmp_path / "out", tokenizer, workers=workers)
         expected = tokenize_documents(documents_from_dataset(dataset), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
-        assert report.run["shards"] > 10
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_streaming(self, tokenizer, tmp_path, workers):
         dataset = datasets.Dataset.from_dict({"body": texts(60)})
-        report = prepare_corpus(
-            dataset.to_iterable_dataset(), tmp_path / "out", tokenizer, text_column="body", workers=workers
-        )
+        prepare_corpus(dataset.to_iterable_dataset(), tmp_path / "out", tokenizer, text_column="body", workers=workers)
         expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
-        assert report.run["shards"] > 10
 
     def test_lists_of_sentences(self, tokenizer, tmp_path):
         dataset = datasets.Dataset.from_dict({"parts": [["w5. w6", "w7"], ["w8"]]})
@@ -199,16 +231,6 @@ class TestReport:
         worse = prepare_corpus([tmp_path / "a.txt"], tmp_path / "worse", tokenizer, workers=workers)
         assert any("4 of 304 sentences read" in one and "iconv -f WINDOWS-1252" in one for one in worse.warnings)
 
-    def test_counts_of_an_earlier_run_are_kept(self, tokenizer, tmp_path, monkeypatch):
-        file, out = tmp_path / "a.txt", tmp_path / "out"
-        file.write_bytes(b"caf\xe9 w5 w6 w7 w8\n\n" * 60)
-        with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(merge, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
-            prepare_corpus([file], out, tokenizer, workers=1)
-        report = prepare_corpus([file], out, tokenizer, workers=1)
-        assert report.run["kept_shards"] == report.run["shards"] > 1
-        assert (report.reading["sentences"], report.reading["damaged_sentences"]) == (60, 60)
-
     def test_files_of_other_endings_are_named(self, tokenizer, tmp_path):
         folder = tmp_path / "in"
         (folder / "deep").mkdir(parents=True)
@@ -241,3 +263,211 @@ class TestReport:
         (tmp_path / "empty.txt").write_text("\n \n")
         with pytest.raises(ValueError, match="no sentence that gives a token"):
             prepare_corpus([tmp_path / "empty.txt"], out, tokenizer, workers=1)
+
+
+class TestResume:
+    def test_what_datasets_has_cached_is_kept(self, tokenizer, tmp_path, monkeypatch):
+        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
+        whole = prepare_corpus(source, tmp_path / "whole", tokenizer, workers=1)
+        for step in ("document_table", "finish_corpus"):  # the documents are read; they are tokenized too
+            with monkeypatch.context() as broken, pytest.raises(Killed):
+                broken.setattr(preparation, step, killed)
+                prepare_corpus(source, out, tokenizer, workers=1)
+            assert not (out / "corpus.json").exists()
+            monkeypatch.setattr(TextSource, "parts", killed)
+        monkeypatch.setattr(preparation, "_tokenize_rows", killed)
+        report = prepare_corpus(source, out, tokenizer, workers=3)
+        assert (report.statistics, report.reading) == (whole.statistics, whole.reading)
+        assert rows(out) == rows(tmp_path / "whole")
+        assert not (out / "_unfinished").exists()
+
+    def test_a_stream_is_read_again(self, tokenizer, tmp_path, monkeypatch):
+        out = tmp_path / "out"
+        with monkeypatch.context() as broken, pytest.raises(Killed):
+            broken.setattr(preparation, "finish_corpus", killed)
+            stream = datasets.Dataset.from_dict({"text": texts(9)}).to_iterable_dataset()
+            prepare_corpus(stream, out, tokenizer, workers=1)
+        stream = datasets.Dataset.from_dict({"text": texts(9)[::-1]}).to_iterable_dataset()
+        prepare_corpus(stream, out, tokenizer, workers=1)
+        expected = tokenize_documents(map(split_sentences, texts(9)[::-1]), tokenizer)
+        assert rows(out) == expected["input_ids"][:]
+        with pytest.raises(ValueError, match="the same streaming dataset cannot be checked"):
+            prepare_corpus(stream, out, tokenizer, workers=1)
+
+    @pytest.mark.parametrize(
+        ("options", "name"),
+        [
+            ({"max_sentence_tokens": 3}, "max_sentence_tokens: None there, 3 now"),
+            (
+                {"sentence_splitter": partial(split_sentences, language="de")},
+                "sentence_splitter: split_sentences there, split_sentences.language='de'. now",
+            ),
+            ({"sentence_splitter": lambda text: [text]}, "sentence_splitter: .*lambda"),
+            ({"keep_duplicates": True}, "keep_duplicates"),
+            ({"word_segmenter": str.split}, "word_segmenter"),
+            ({"text_column": "body"}, "text_column"),
+        ],
+    )
+    def test_other_arguments_are_refused_for_a_finished_corpus(self, tokenizer, tmp_path, options, name):
+        source, out = [write_text(tmp_path / "a.txt", texts(3))], tmp_path / "out"
+        prepare_corpus(source, out, tokenizer, workers=1)
+        with pytest.raises(ValueError, match=rf"other settings:\n- {name}.*\nGive the same .*overwrite=True"):
+            prepare_corpus(source, out, tokenizer, **options)
+        prepare_corpus(source, out, tokenizer, overwrite=True, **{"text_column": "text"} | options)
+
+    def test_other_arguments_begin_an_unfinished_corpus_anew(self, tokenizer, tmp_path, monkeypatch):
+        source, out = [write_text(tmp_path / "a.txt", texts(3))], tmp_path / "out"
+        with monkeypatch.context() as broken, pytest.raises(Killed):
+            broken.setattr(preparation, "finish_corpus", killed)
+            prepare_corpus(source, out, tokenizer, workers=1)
+        prepare_corpus(source, out, tokenizer, workers=1, max_sentence_tokens=1)
+        expected = tokenize_documents(read_documents(source), tokenizer, max_sentence_tokens=1)
+        assert rows(out) == expected["input_ids"][:]
+
+    def test_other_input_or_tokenizer_is_refused(self, tokenizer, tmp_path):
+        file, out = write_text(tmp_path / "a.txt", texts(3)), tmp_path / "out"
+        other = PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer.from_str(tokenizer.backend_tokenizer.to_str().replace("w33", "w99")),
+            unk_token="[UNK]",
+        )
+        prepare_corpus([file], out, tokenizer, workers=1)
+        with pytest.raises(ValueError, match="\n- tokenizer: another one, also "):
+            prepare_corpus([file], out, other)
+        with pytest.raises(ValueError, match=r"- source: text files \(a.txt\) there, text files \(b.txt\) now\n"):
+            prepare_corpus([write_text(tmp_path / "b.txt", texts(3))], out, tokenizer)
+        with pytest.raises(ValueError, match=r"- source: text files \(a.txt\) there, dataset of 3 rows now\n"):
+            prepare_corpus(datasets.Dataset.from_dict({"text": texts(3)}), out, tokenizer)
+        write_text(file, [*texts(3), "w5"])
+        with pytest.raises(ValueError, match=r"- source: another one, also text files \(a.txt\)\n"):
+            prepare_corpus([file], out, tokenizer)
+        prepare_corpus([file], out, tokenizer, workers=1, overwrite=True)
+        assert rows(out) == tokenize_documents(read_documents([file]), tokenizer)["input_ids"][:]
+
+    def test_a_finished_corpus_is_left_as_it_is(self, tokenizer, tmp_path, monkeypatch):
+        """Also with the same tokenizer and files elsewhere, and after other calls of the tokenizer."""
+        out = tmp_path / "out"
+        (tmp_path / "text").mkdir()
+        file = write_text(tmp_path / "text" / "a.txt", texts(30))
+        for name in ("one", "two"):
+            tokenizer.save_pretrained(tmp_path / name)
+        first, second = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("one", "two"))
+        report = prepare_corpus([file], out, first, workers=1)
+        second("w5 w6", truncation=True, max_length=2, padding="max_length")
+        (tmp_path / "text").rename(tmp_path / "moved")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(preparation, "locked", None)  # on a disk that is read-only there is none
+        assert prepare_corpus(["moved"], out, second, workers=2) == report
+
+    def test_the_new_corpus_replaces_a_finished_one_at_the_end(self, tokenizer, tmp_path, monkeypatch):
+        out = tmp_path / "out"
+        report = prepare_corpus([write_text(tmp_path / "a.txt", texts(9))], out, tokenizer, workers=1)
+        assert FlatCorpus.of(datasets.load_from_disk(out).select([2, 0])).num_documents == 2
+        other = [write_text(tmp_path / "b.txt", texts(5))]
+        with monkeypatch.context() as broken, pytest.raises(Killed):
+            broken.setattr(preparation, "corpus_statistics", killed)
+            prepare_corpus(other, out, tokenizer, workers=1, overwrite=True)
+        assert CorpusReport.load(out) == report and len(rows(out)) == 9
+        prepare_corpus(other, out, tokenizer, workers=1, overwrite=True)
+        assert len(rows(out)) == 5 and not list(out.glob("flat-*"))
+
+    def test_files_of_others_are_never_touched(self, tokenizer, tmp_path):
+        file = write_text(tmp_path / "a.txt", texts(3))
+        out = tmp_path / "out"
+        out.mkdir()
+        (out / "state.json").write_text("mine")
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match="holds files that are not a corpus"):
+                prepare_corpus([file], out, tokenizer, overwrite=overwrite)
+        assert (out / "state.json").read_text() == "mine"
+        with pytest.raises(ValueError, match="is a file: name a folder"):
+            prepare_corpus([file], file, tokenizer)
+
+    def test_files_that_change_meanwhile_are_refused(self, tokenizer, tmp_path, monkeypatch):
+        file, make = write_text(tmp_path / "a.txt", texts(30)), preparation.document_table
+
+        def make_and_change(*arguments):
+            with open(file, "a") as text:
+                text.write(" ")
+            return make(*arguments)
+
+        monkeypatch.setattr(preparation, "document_table", make_and_change)
+        with pytest.raises(ValueError, match="files were changed"):
+            prepare_corpus([file], tmp_path / "out", tokenizer, workers=1)
+        assert not (tmp_path / "out").exists()
+
+
+def prepare_later(results, *arguments, **options):
+    try:
+        report = prepare_corpus(*arguments, workers=1, **options)
+        results.put((report.statistics.tokens, len(rows(arguments[1]))))
+    except BaseException as error:
+        results.put(repr(error))
+        raise
+
+
+def prepare_in_a_group(*arguments, **options):
+    os.setsid()
+    prepare_corpus(*arguments, **options)
+
+
+class TestProcessesAtOnce:
+    """One works, the others wait, and nobody for ever."""
+
+    @pytest.fixture
+    def slow(self, monkeypatch):
+        """Batches take a while, so that processes meet; counts them, in all processes."""
+        make, made = preparation.document_table, FORK.Value("i", 0)
+
+        def slowly(*arguments):
+            time.sleep(0.02)
+            with made.get_lock():
+                made.value += 1
+            return make(*arguments)
+
+        monkeypatch.setattr(preparation, "document_table", slowly)
+        return made
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_one_makes_the_corpus_and_the_others_use_it(self, tokenizer, tmp_path, slow, overwrite):
+        source, out = [write_text(tmp_path / "a.txt", texts(60))], tmp_path / "out"
+        report = prepare_corpus(source, tmp_path / "alone", tokenizer, workers=1)
+        expected, num_batches = (report.statistics.tokens, len(rows(tmp_path / "alone"))), slow.value
+        slow.value, results = 0, FORK.Queue()
+        arguments, options = (results, source, out, tokenizer), {"overwrite": overwrite}
+        processes = [FORK.Process(target=prepare_later, args=arguments, kwargs=options) for _ in range(3)]
+        for process in processes:
+            process.start()
+        assert [results.get(timeout=60) for _ in processes] == [expected] * 3
+        for process in processes:
+            process.join()
+        # One that is to overwrite, and comes when another has finished, makes it again.
+        assert slow.value == num_batches or (overwrite and slow.value % num_batches == 0)
+        assert not (out / "_unfinished").exists()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_killed_process_does_not_keep_the_lock(self, tokenizer, tmp_path, slow, capsys, workers):
+        source, out = [write_text(tmp_path / "a.txt", texts(60))], tmp_path / "out"
+        first = FORK.Process(target=prepare_in_a_group, args=(source, out, tokenizer), kwargs={"workers": workers})
+        first.start()
+        while slow.value < 5:
+            time.sleep(0.01)
+        waiting = threading.Timer(0.2, os.kill, (first.pid, signal.SIGKILL))
+        waiting.start()
+        assert prepare_corpus(source, out, tokenizer, workers=1).statistics.documents == 60
+        first.join()
+        assert first.exitcode == -signal.SIGKILL
+        with suppress(ProcessLookupError):  # what is left of the workers of `datasets`
+            os.killpg(first.pid, signal.SIGKILL)
+        assert "Waiting for another process that is writing to" in capsys.readouterr().err
+
+    def test_who_does_not_wait_is_reported(self, tmp_path):
+        with (
+            locked(tmp_path / "out", "--output", wait=False),
+            pytest.raises(ValueError, match="--output '.*out': another process writes there"),
+            locked(tmp_path / "out", "--output", wait=False),
+        ):
+            pass
+        with locked(tmp_path / "out", "--output", wait=False):
+            pass

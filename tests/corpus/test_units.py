@@ -4,8 +4,7 @@ import pytest
 from transformers import BertTokenizer, CanineTokenizer
 
 from hf_encoders import tokenize_documents
-from hf_encoders.corpus import preparation, sources
-from hf_encoders.corpus.arrow_file import SentenceBatch
+from hf_encoders.corpus import preparation
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import CorpusReport, corpus_statistics
@@ -20,7 +19,7 @@ from hf_encoders.corpus.units import (
     unit_warnings,
 )
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
-from tests.corpus.prepared import Killed, arrow_bytes, texts, write_text
+from tests.corpus.prepared import Killed, columns, killed, texts, write_text
 
 
 W, P, E, L = UnitStart
@@ -82,7 +81,7 @@ class TestBits:
             entities, phrases = (Lexicon(entries, tokenizer) for entries in lists)
             ids, lengths = generator.integers(5, 10, 40).astype(np.int32), np.array([15, 1, 24])
             bits = EntityMarker(words, entities)(ids, lengths, None)
-            bits = mark_phrases(SentenceBatch(ids, lengths, np.array([3]), bits), phrases).word_starts
+            bits = mark_phrases(FlatCorpus.from_lengths(ids, lengths, np.array([3]), bits), phrases).word_starts
             begins = np.isin(np.arange(40), [0, 15, 16])
             assert ((bits & (W | P | E) == W | P | E) | ~begins).all()
             assert (bits & W != 0)[bits != 0].all()
@@ -107,25 +106,26 @@ class TestBits:
         assert not {"lexicon", "phrases"} & CorpusReport.load(tmp_path / "out").settings.keys()
 
 
-class TestSameBytes:
+class TestSameCorpus:
     @pytest.fixture(autouse=True)
     def _small_units(self, monkeypatch):
-        monkeypatch.setattr(sources, "BYTES_PER_UNIT", 400)
+        monkeypatch.setattr(preparation, "BYTES_PER_WORKER", 1)
+        monkeypatch.setattr(preparation, "BYTES_PER_BATCH", 400)
 
     def test_any_number_of_workers_and_a_killed_run(self, tokenizer, tmp_path, monkeypatch):
         file = write_text(tmp_path / "a.txt", collocated(60))
         options = {"lexicon": ENTRIES, "phrases": True}
         for workers in (1, 3):
             prepare_corpus([file], tmp_path / str(workers), tokenizer, workers=workers, **options)
-        expected, phrases = arrow_bytes(tmp_path / "1"), (tmp_path / "1" / PHRASES_FILE).read_text()
-        assert arrow_bytes(tmp_path / "3") == expected
+        expected, phrases = columns(tmp_path / "1"), (tmp_path / "1" / PHRASES_FILE).read_text()
+        assert columns(tmp_path / "3") == expected
         assert (tmp_path / "3" / PHRASES_FILE).read_text() == phrases
         with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(preparation, "merge_shards", killed)
+            broken.setattr(preparation, "corpus_statistics", killed)
             prepare_corpus([file], tmp_path / "killed", tokenizer, workers=1, **options)
         report = prepare_corpus([file], tmp_path / "killed", tokenizer, workers=2, **options)
-        assert report.run["kept_shards"] == report.run["shards"]
-        assert arrow_bytes(tmp_path / "killed") == expected
+        assert report.statistics.units == CorpusReport.load(tmp_path / "1").statistics.units
+        assert columns(tmp_path / "killed") == expected
         assert (tmp_path / "killed" / PHRASES_FILE).read_text() == phrases
 
     def test_learned_phrases_given_again(self, tokenizer, tmp_path):
@@ -134,16 +134,16 @@ class TestSameBytes:
         entries = read_entries(tmp_path / "learned" / PHRASES_FILE)
         assert set(entries) == {"w20 w21", "w30 w31", "w31 w32", "w30 w31 w32"}
         prepare_corpus([file], tmp_path / "given", tokenizer, workers=1, phrases=entries)
-        assert arrow_bytes(tmp_path / "given") == arrow_bytes(tmp_path / "learned")
+        assert columns(tmp_path / "given") == columns(tmp_path / "learned")
         assert not (tmp_path / "given" / PHRASES_FILE).exists()
 
     def test_other_lists_are_other_settings(self, tokenizer, tmp_path):
         file = write_text(tmp_path / "a.txt", collocated(10))
         prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, lexicon=ENTRIES, phrases=["w20 w21"])
-        made = (tmp_path / "out" / "corpus.arrow").stat().st_mtime_ns
+        made = (tmp_path / "out" / "corpus.json").stat().st_mtime_ns
         same = {"lexicon": ENTRIES[::-1] + ENTRIES, "phrases": ["w20  w21 "]}
         prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, **same)
-        assert (tmp_path / "out" / "corpus.arrow").stat().st_mtime_ns == made
+        assert (tmp_path / "out" / "corpus.json").stat().st_mtime_ns == made
         with pytest.raises(ValueError) as error:
             prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, lexicon=ENTRIES[:2], phrases=True)
         assert "lexicon: 4 entries there, 2 entries now" in str(error.value)
@@ -153,15 +153,10 @@ class TestSameBytes:
         prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, overwrite=True)
 
 
-def killed(*_, **__):
-    raise Killed
-
-
 class TestCollocations:
     def learn(self, sentences: list[str], tokenizer, lexicon=None, **options) -> dict[str, tuple[int, float]]:
         corpus = tokenize_documents([sentences], tokenizer, lexicon=lexicon or ["w59"])
-        store = FlatCorpus.of(corpus, keep_empty=True)
-        text = SentenceBatch(store.tokens, store.sentence_lengths, np.array([store.num_sentences]), store.word_starts)
+        text = FlatCorpus.of(corpus)
         learned = Collocations(**options).learn(text, tokenizer)
         return {phrase.text: (phrase.count, round(phrase.score, 3)) for phrase in learned}
 
@@ -193,7 +188,7 @@ class TestCollocations:
 
     def test_samples_are_whole_blocks_spread_over_the_corpus(self):
         def blocks(number: int):
-            return [SentenceBatch(np.full(10, number), np.array([10]), np.array([1]), np.ones(10, np.uint8))]
+            return [FlatCorpus.from_lengths(np.full(10, number), np.array([10]), np.array([1]), np.ones(10, np.uint8))]
 
         sample = Collocations(most_tokens=30).sample(blocks, range(100))
         assert sorted(set(sample.tokens.tolist())) == [0, 50, 99]
