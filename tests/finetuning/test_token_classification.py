@@ -6,7 +6,8 @@ import datasets
 import numpy as np
 import pytest
 from tokenizers import normalizers
-from transformers import EvalPrediction, PreTrainedTokenizerBase
+from tokenizers.processors import ByteLevel
+from transformers import EvalPrediction
 
 from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning.runs import RunSettings, finetune
@@ -70,17 +71,9 @@ def test_byte_level_tokens_are_those_of_the_text() -> None:
     assert [window.input_ids[column] for column in window.words[1]] == [the]
 
 
-def with_blanks_in_offsets(family: Family) -> PreTrainedTokenizerBase:
-    """A byte-level tokenizer whose tokens own the blank before them."""
-    from tokenizers.processors import ByteLevel
-
-    tokenizer = tokenizer_of(family)
-    tokenizer.backend_tokenizer.post_processor = ByteLevel(trim_offsets=False)
-    return tokenizer
-
-
 def test_a_blank_before_a_word_belongs_to_no_other_word() -> None:
-    tokenizer = with_blanks_in_offsets(ROBERTA)
+    tokenizer = tokenizer_of(ROBERTA)
+    tokenizer.backend_tokenizer.post_processor = ByteLevel(trim_offsets=False)
     offsets = tokenizer("cat the", return_offsets_mapping=True)["offset_mapping"]
     assert offsets[3] == (3, 7)  # " the"
     [window] = word_windows([["cat", "the"]], tokenizer, 20)
