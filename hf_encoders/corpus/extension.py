@@ -266,7 +266,7 @@ def add_entries(
 ) -> None:
     """Make the rows of new entries the mean of the rows of the pieces that they replace, in place.
 
-    That is for word embeddings, and for an MLM head its decoder, if it has weights of its own, and its bias. Before
+    That is for word embeddings, and for an MLM head its decoder, if it is not tied, and its bias. Before
     training, a new entry is then about as likely as its pieces were. Rows that pad the vocabulary are 0, and their
     biases 20 below the lowest one, so that they take no probability. (transformers' `mean_resizing` draws new rows
     from the distribution of all old ones.)
@@ -351,7 +351,7 @@ class TextChange:
 def _tokens_of_words(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[list[int]]]:
     """Return the token ids of each line by word, as normalizer, added tokens and pre-tokenizer divide it."""
     encodings = tokenizer(list(lines), add_special_tokens=False, verbose=False).encodings
-    in_words = (groupby(zip(one.word_ids, one.ids, strict=True), operator.itemgetter(0)) for one in encodings)
+    in_words = (groupby(zip(line.word_ids, line.ids, strict=True), operator.itemgetter(0)) for line in encodings)
     return [[[token for _, token in word] for _, word in words] for words in in_words]
 
 

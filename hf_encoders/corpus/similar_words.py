@@ -4,7 +4,7 @@ A word is a tuple of token ids, so the table serves any tokenizer and language. 
 tokens: another length would move positions, labels and the ends of segments.
 
 Words are alike that stand between the same words: a matrix counts, for each word, the words one and two positions to
-its left and to its right, each position in columns of its own. One bag for all positions would make words alike that
+its left and to its right, each position in separate columns. One bag for all positions would make words alike that
 are of one topic. Positive PMI, a truncated SVD and cosines are as in Levy, Goldberg and Dagan 2015 ("Improving
 distributional similarity with lessons learned from word embeddings"). MacBERT took word2vec's neighbours of a toolkit
 instead.
@@ -196,8 +196,8 @@ class SimilarWords(_Arrays):
         values = (
             [token for word in self.words for token in word],
             [len(word) for word in self.words],
-            [numbers[other] for others in similar for other in others],
-            [len(others) for others in similar],
+            [numbers[other] for alike in similar for other in alike],
+            [len(alike) for alike in similar],
         )
         return {name: np.array(array, dtype=np.int32) for name, array in zip(FILE_ARRAYS, values, strict=True)}
 

@@ -274,7 +274,7 @@ def jieba_segmenter(entries: Sequence[str] = ()) -> Callable[[str], list[str]]:
 
 
 class JiebaWithEntries:
-    """`jieba.lcut` with entries added to a dictionary of its own; pickled and compared by the entries."""
+    """`jieba.lcut` with entries added to a separate dictionary; pickled and compared by the entries."""
 
     def __init__(self, entries: tuple[str, ...]):
         import jieba

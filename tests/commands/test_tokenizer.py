@@ -215,7 +215,7 @@ def test_sources_are_measured_each_by_itself(sources, tmp_path, capsys):
         r"^gsw +0\.", printed, re.M
     )
     plain, flat = (reports[alpha]["sources"] for alpha in (None, "0.2"))
-    sizes = {name: one["megabytes"] for name, one in plain.items()}
+    sizes = {name: source["megabytes"] for name, source in plain.items()}
     assert plain["gsw"]["share"] == pytest.approx(sizes["gsw"] / sum(sizes.values()), rel=0.02)
     expected = {name: (size / sum(sizes.values())) ** 0.2 for name, size in sizes.items()}
     assert flat["gsw"]["share"] == pytest.approx(expected["gsw"] / sum(expected.values()), rel=0.01)
@@ -231,7 +231,7 @@ def test_the_limit_is_divided_by_the_shares(sources, tmp_path):
     common = ("--kind", "bpe", "--vocab-size", 300, "--held-out", 0, "--sampling-alpha", "0.5")
     assert tokenizer(*common, "--input", *sources, "--limit", "0.004", "--output", tmp_path / "out") == 0
     report = json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())
-    megabytes = {name: one["megabytes"] for name, one in report["sources"].items()}
+    megabytes = {name: source["megabytes"] for name, source in report["sources"].items()}
     assert sum(megabytes.values()) <= 0.004
-    for name, one in report["sources"].items():
-        assert one["megabytes"] == pytest.approx(0.004 * one["share"], abs=0.0006), name
+    for name, source in report["sources"].items():
+        assert source["megabytes"] == pytest.approx(0.004 * source["share"], abs=0.0006), name

@@ -21,18 +21,18 @@ def entries_in(sentence: str, lexicon: Lexicon, tokenizer) -> list[list[str]]:
 
 
 def brute_force(keys: set[tuple[int, ...]], ids: list[int], begins_word: list[bool], begins_sentence: list[bool]):
-    spans, place = [], 0
+    spans, start = [], 0
     stop = [*begins_sentence, True]
     may_end = [*(a or b for a, b in zip(begins_word, begins_sentence, strict=True)), True]
-    while place < len(ids):
+    while start < len(ids):
         best = 0
-        for length in range(1, len(ids) - place + 1):
-            if length > 1 and stop[place + length - 1]:
+        for length in range(1, len(ids) - start + 1):
+            if length > 1 and stop[start + length - 1]:
                 break
-            if begins_word[place] and tuple(ids[place : place + length]) in keys and may_end[place + length]:
+            if begins_word[start] and tuple(ids[start : start + length]) in keys and may_end[start + length]:
                 best = length
-        spans += [(place, place + best)] if best else []
-        place += best or 1
+        spans += [(start, start + best)] if best else []
+        start += best or 1
     return spans
 
 

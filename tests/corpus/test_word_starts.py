@@ -63,7 +63,7 @@ def byte_level(pre_tokenizer) -> PreTrainedTokenizerFast:
 
 
 def split_then_bytes() -> PreTrainedTokenizerFast:
-    """As newer models have it: a regular expression of one's own in a sequence, then bytes."""
+    """As newer models have it: another regular expression in a sequence, then bytes."""
     pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -28,9 +28,9 @@ def train(config_class: type, vocab_size: int = 420, **options) -> PreTrainedTok
 
 def digests(directory: str) -> list[str]:
     """Hashes of all files of a tokenizer of each family."""
-    found = []
+    hashes = []
     for config_class in FAMILIES:
         folder = Path(directory, config_class.model_type)
         train(config_class).save_pretrained(folder)
-        found += [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())]
-    return found
+        hashes += [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())]
+    return hashes
