@@ -118,6 +118,8 @@ class Source:
             )
         share = max(validation_share, least / number)
         parts = split_train_validation(self.documents, validation_share=share, seed=seed)
+        for part in parts:
+            FlatCorpus.of(part)  # copied into one piece here, where other processes wait for the first
         return tuple(replace(self, documents=part) for part in parts)
 
     def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> list[SimilarWords]:
