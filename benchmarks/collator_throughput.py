@@ -34,9 +34,8 @@ from hf_encoders import (
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.corpus.randomness import example_keys
-from hf_encoders.objectives.batches import Segments
-from hf_encoders.objectives.examples import TextExamples
+from hf_encoders.objectives.dataset import Example
+from hf_encoders.objectives.randomness import Key
 from hf_encoders.runs.recipe import load_recipe
 
 
@@ -80,12 +79,7 @@ def main() -> None:
     picks = [random.integers(0, len(starts), arguments.rows) for _ in range(4)]
     rows = [stored.__getitems__(pick.tolist()) for pick in picks]
     examples = [
-        [
-            TextExamples(
-                Segments(blocks.corpus.tokens, None, starts[pick], starts[pick] + inner, np.ones_like(pick)),
-                example_keys(0, 0, pick),
-            )
-        ]
+        [Example([blocks.corpus.tokens[starts[i] : starts[i] + inner]], Key(0, 0, i)) for i in pick.tolist()]
         for pick in picks
     ]
     offsets = [

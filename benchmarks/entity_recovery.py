@@ -21,7 +21,7 @@ from hf_encoders import DataCollatorForMaskedLM, SentenceBlocks, split_train_val
 from hf_encoders.corpus.ragged import offsets_of, ranges
 from hf_encoders.corpus.units import JIEBA, Lexicon, jieba_entries, read_entries
 from hf_encoders.corpus.word_starts import UnitStart
-from hf_encoders.objectives.batches import IGNORED, PaddedLayout, TokenRows
+from hf_encoders.objectives.batch import IGNORED, Row, batch
 from hf_encoders.writing import markdown_table
 
 
@@ -44,16 +44,19 @@ def main() -> None:
     _, held_out = split_train_validation(datasets.load_from_disk(given.corpus), given.validation_share, given.seed)
     examples, collator = SentenceBlocks(held_out, given.length, redraw=False), DataCollatorForMaskedLM(tokenizer)
     parts = [examples[i : i + BATCH] for i in range(0, len(examples), BATCH)]
-    plain = [collator([part]) for part in parts]
+    plain = [collator(part) for part in parts]
     random = np.random.default_rng(0)
-    entities = [with_masked_entities(collator.make_rows([part])[0], lexicon, tokenizer, random) for part in parts]
+    entities = [
+        with_masked_entities([collator.tokens(example) for example in part], lexicon, tokenizer, random)
+        for part in parts
+    ]
     lengths = np.concatenate([sizes for _, sizes in entities])
     print(f"{len(examples):,} examples; {len(lengths):,} masked entities of {lengths.sum():,} tokens\n")
     rows = [("model", "perplexity", "accuracy", "tokens of entities", "whole entities")]
     for folder in given.models:
         model = AutoModelForMaskedLM.from_pretrained(folder).eval()
         nll, right = (np.concatenate(values) for values in zip(*scores(model, plain), strict=True))
-        _, found = map(np.concatenate, zip(*scores(model, [batch for batch, _ in entities]), strict=True))
+        _, found = map(np.concatenate, zip(*scores(model, [masked for masked, _ in entities]), strict=True))
         whole = np.minimum.reduceat(found, offsets_of(lengths)[:-1])
         shares = (f"{values.mean():.1%}" for values in (right, found, whole))
         rows.append((str(folder), f"{np.exp(nll.mean()):.1f}", *shares))
@@ -61,29 +64,29 @@ def main() -> None:
 
 
 def with_masked_entities(
-    rows: TokenRows, lexicon: Lexicon, tokenizer: object, random: np.random.Generator
+    rows: list[Row], lexicon: Lexicon, tokenizer: object, random: np.random.Generator
 ) -> tuple[dict[str, torch.Tensor], np.ndarray]:
     """A batch in which whole entities are masked, and their lengths in tokens, in the order of the batch."""
-    begins_word = (rows.word_starts & UnitStart.WORD) != 0
-    special = np.isin(rows.ids, tokenizer.all_special_ids)
-    begin, end = lexicon.find(rows.ids, begins_word, special, ~special)
-    chosen = random.random(len(begin)) < MASKED_ENTITIES
-    begin, end = begin[chosen], end[chosen]
-    places = ranges(begin, end)
-    ids, labels = rows.ids.copy(), np.full(len(rows.ids), IGNORED)
-    ids[places], labels[places] = tokenizer.mask_token_id, rows.ids[places]
-    layout = PaddedLayout(rows.lengths, None)
-    batch = {"input_ids": layout.fill(ids, tokenizer.pad_token_id), "labels": layout.fill(labels, IGNORED)}
-    return batch | layout.structure(), end - begin
+    masked, sizes = [], []
+    for row in rows:
+        ids, labels = row["input_ids"].copy(), np.full(len(row["input_ids"]), IGNORED)
+        special = np.isin(ids, tokenizer.all_special_ids)
+        begin, end = lexicon.find(ids, (row["word_starts"] & UnitStart.WORD) != 0, special, ~special)
+        chosen = random.random(len(begin)) < MASKED_ENTITIES
+        places = ranges(begin[chosen], end[chosen])
+        ids[places], labels[places] = tokenizer.mask_token_id, row["input_ids"][places]
+        masked.append({"input_ids": ids, "labels": labels})
+        sizes.append((end - begin)[chosen])
+    return batch(masked, {"input_ids": tokenizer.pad_token_id, "labels": IGNORED}), np.concatenate(sizes)
 
 
 @torch.no_grad()
 def scores(model: PreTrainedModel, batches: list[dict[str, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Cross-entropy in nats, and whether the best token is right, of the predicted tokens of each batch."""
-    for batch in batches:
-        inputs = {name: values for name, values in batch.items() if name != "labels"}
-        is_predicted = batch["labels"] != IGNORED
-        logits, labels = model(**inputs).logits[is_predicted], batch["labels"][is_predicted]
+    for arguments in batches:
+        inputs = {name: values for name, values in arguments.items() if name != "labels"}
+        is_predicted = arguments["labels"] != IGNORED
+        logits, labels = model(**inputs).logits[is_predicted], arguments["labels"][is_predicted]
         nll = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
         yield nll.numpy(), (logits.argmax(-1) == labels).numpy()
 

@@ -140,8 +140,8 @@ def cut_rows(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, le
 def sentence_rows(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, length: int) -> list[np.ndarray]:
     """The rows of `SentenceBlocks`, as long as their sentences."""
     blocks = SentenceBlocks(documents, length, redraw=False)
-    rows, _ = DataCollatorForMaskedLM(tokenizer).make_rows([blocks.examples(np.arange(len(blocks)))])
-    return np.split(rows.ids, np.cumsum(rows.lengths)[:-1])
+    collator = DataCollatorForMaskedLM(tokenizer)
+    return [collator.tokens(example)["input_ids"] for example in blocks[:]]
 
 
 ROWS = {"cut": cut_rows, "sentences": sentence_rows}

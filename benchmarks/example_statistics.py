@@ -17,9 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from hf_encoders import DataCollatorForNextSentencePrediction as NSP
 from hf_encoders import DataCollatorForSentenceOrderPrediction as SOP
 from hf_encoders import DocumentChunks, HfeBertConfig, read_documents, tokenize_documents, train_tokenizer
-from hf_encoders.corpus.ragged import ranges
 from hf_encoders.objectives import presets
-from hf_encoders.objectives.pair_arrays import truncate_pairs
 
 
 PASSES, ROWS, LENGTHS = 4, 256, (32, 64, 128, 512)
@@ -56,20 +54,20 @@ def row(chunks: DocumentChunks, collator) -> str:
         chunks.set_epoch(epoch)
         is_in_none_of_epoch = np.ones_like(is_in_none)
         for i in range(0, len(chunks), ROWS):
-            examples = chunks.examples(np.arange(i, min(i + ROWS, len(chunks))))
-            drawn = truncate_pairs(collator.make_pairs(examples), examples.max_length, examples.keys)
-            is_in_none_of_epoch[ranges(drawn.begin.ravel(), drawn.end.ravel())] = False
-            pairs.append(drawn.end - drawn.begin)
-            documents.append(np.searchsorted(starts, examples.begin, "right"))
-            batch = collator([examples])
+            examples = chunks[i : i + ROWS]
+            for pair in map(collator.prepare, examples):
+                for segment in pair.segments:  # a view of the corpus's tokens
+                    begin = (segment.ctypes.data - chunks.corpus.tokens.ctypes.data) // segment.itemsize
+                    is_in_none_of_epoch[begin : begin + len(segment)] = False
+                pairs.append([*map(len, pair.segments), 0][:2])
+            documents += np.searchsorted(starts, [example.begin for example in examples], "right").tolist()
+            batch = collator(examples)
             labels += batch[collator.label_name].tolist()
             lengths += batch["attention_mask"].sum(dim=1).tolist()
         left_out.append(is_in_none_of_epoch.mean())
         is_in_none &= is_in_none_of_epoch
     labels, lengths, is_pair = np.array(labels), np.array(lengths), np.array(labels) >= 0
-    predicted = predicted_by_lengths(
-        np.concatenate(pairs)[is_pair], labels[is_pair], np.concatenate(documents)[is_pair]
-    )
+    predicted = predicted_by_lengths(np.array(pairs)[is_pair], labels[is_pair], np.array(documents)[is_pair])
     return (
         f"{len(labels) // PASSES:,} | {is_pair.mean():.2f} | {labels[is_pair].mean():.3f} | {lengths.mean():.1f} | "
         f"{np.mean(left_out):.1%} | {is_in_none.mean():.1%} | {predicted:.3f}"

@@ -34,7 +34,7 @@ from hf_encoders import (
     train_tokenizer,
     write_comparison,
 )
-from hf_encoders.objectives.examples import TextExamples
+from hf_encoders.objectives.chunks import ChunkExample
 from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np
@@ -118,7 +118,7 @@ def main() -> None:
         trainer = PreTrainingTrainer(
             HfeBertForPreTraining(config),
             step,
-            lambda features, mlm=mlm, own=collator: (mlm if isinstance(features[0], TextExamples) else own)(features),
+            lambda features, mlm=mlm, own=collator: (own if isinstance(features[0], ChunkExample) else mlm)(features),
             examples,
             {"blocks": eval_set, "own": own},
             processing_class=tokenizer,

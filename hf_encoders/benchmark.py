@@ -24,8 +24,8 @@ from transformers import DataCollatorForLanguageModeling, ModernBertConfig, PreT
 
 from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives.batches import to_device
-from hf_encoders.objectives.collators import DataCollatorForMaskedLM
+from hf_encoders.objectives.batch import to_device
+from hf_encoders.objectives.mlm import DataCollatorForMaskedLM
 from hf_encoders.publishing.files import may_have_pooler
 from hf_encoders.publishing.hardware import forward_flops, measure_gemm_rate, peak_on_cpu, peak_on_cuda, wait_for
 

@@ -14,13 +14,30 @@ PACKAGE = Path(__file__).parent
 def literals(module: str) -> dict[str, Any]:
     """Return the literals that a module of this package assigns to names, at its top and in its classes.
 
-    >>> literals("objectives.plm_objective")["name"]
-    'plm'
+    >>> literals("objectives.mlm")["name"]
+    'mlm'
     """
-    tree = ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
-    classes = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
+    body = _body(module)
+    return _assigned([*body, *chain(*(node.body for node in body if isinstance(node, ast.ClassDef)))])
+
+
+@cache
+def literals_of_classes(module: str) -> list[dict[str, Any]]:
+    """Return the literals that each class of a module assigns to names.
+
+    >>> [values["name"] for values in literals_of_classes("objectives.sentence_pairs") if "name" in values]
+    ['nsp', 'sop']
+    """
+    return [_assigned(node.body) for node in _body(module) if isinstance(node, ast.ClassDef)]
+
+
+def _body(module: str) -> list[ast.stmt]:
+    return ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")).body
+
+
+def _assigned(nodes: list[ast.stmt]) -> dict[str, Any]:
     values = {}
-    for node in chain(tree.body, *classes):
+    for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 value = literal(node.value)

@@ -24,7 +24,6 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.documents import DocumentReader
 from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
 from hf_encoders.corpus.ragged import offsets_of
-from hf_encoders.corpus.randomness import example_keys
 from hf_encoders.corpus.segmentation import replace_lone_surrogates, split_sentences
 from hf_encoders.corpus.special_tokens import check_offsets, check_tokenizer, unknown_words_refused
 from hf_encoders.corpus.units import EntityMarker, Lexicon, Units, begin_units_at, mark_phrases
@@ -336,6 +335,6 @@ def split_train_validation(
             "the text."
         )
     num_validation = min(max(round(len(dataset) * validation_share), 1), len(dataset) - 1)
-    order = np.argsort(example_keys(seed, 0, np.arange(len(dataset))), kind="stable")
+    order = np.random.default_rng(seed).permutation(len(dataset))
     validation, training = np.sort(order[:num_validation]), np.sort(order[num_validation:])
     return dataset.select(training), dataset.select(validation)

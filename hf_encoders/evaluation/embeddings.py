@@ -23,7 +23,7 @@ from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import check_tokenizer
 from hf_encoders.evaluation.pseudo_likelihood import evaluating
 from hf_encoders.models.encoder_kernels import is_bare_linear
-from hf_encoders.objectives.batches import to_device
+from hf_encoders.objectives.batch import to_device
 
 
 if TYPE_CHECKING:

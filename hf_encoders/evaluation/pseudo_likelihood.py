@@ -23,7 +23,7 @@ from hf_encoders.corpus.special_tokens import mask_and_padding
 from hf_encoders.models.encoder_arguments import on_host
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
 from hf_encoders.models.encoder_tokens import places_of
-from hf_encoders.objectives.batches import to_device
+from hf_encoders.objectives.batch import to_device
 from hf_encoders.tokenizer_loading import longest_input
 
 

@@ -16,7 +16,7 @@ import torch
 from hf_encoders.finetuning.data import require_columns
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.models.encoder_losses import normalised
-from hf_encoders.objectives.batches import IGNORED
+from hf_encoders.objectives.batch import IGNORED
 
 
 NO_LABEL = ("", str(IGNORED))

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from hf_encoders.finetuning.runs import RunResult, RunSettings, defaults
 from hf_encoders.finetuning.shared_options import DataSource
 from hf_encoders.finetuning.task import PreparedTask, compared
-from hf_encoders.objectives.batches import IGNORED
+from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.publishing.files import save_tokenizer
 from hf_encoders.publishing.record import TrainingRecord, facts_of_this_process, name_of_checkpoint
 from hf_encoders.publishing.secrets import published, published_path

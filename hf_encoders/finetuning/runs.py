@@ -37,7 +37,7 @@ from hf_encoders.finetuning.shared_options import (
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import load_config, load_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives.batches import IGNORED
+from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.tokenizer_loading import set_inputs
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision

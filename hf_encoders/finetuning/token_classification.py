@@ -78,7 +78,7 @@ def prepare(
     from hf_encoders.finetuning.labels import class_fields, class_names, describe_names, names_of_column
     from hf_encoders.finetuning.task import Baseline, PreparedTask
     from hf_encoders.finetuning.windows import word_windows
-    from hf_encoders.objectives.batches import IGNORED
+    from hf_encoders.objectives.batch import IGNORED
 
     require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column) for split, rows in data.items()}
@@ -239,7 +239,7 @@ def label_windows(
     """
     import datasets
 
-    from hf_encoders.objectives.batches import IGNORED
+    from hf_encoders.objectives.batch import IGNORED
 
     ids = {name: number for number, name in enumerate(names)}
     rows = []

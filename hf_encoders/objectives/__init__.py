@@ -1,9 +1,8 @@
 """Pre-training objectives, one per file; `register_objective` adds one from outside of the package."""
 
-from hf_encoders.objectives.dialogue_objective import DialogueLanguageModelling
+from hf_encoders.objectives.dialogue import DialogueLanguageModelling
 from hf_encoders.objectives.distillation import Distillation
 from hf_encoders.objectives.mlm import MaskedLanguageModelling
-from hf_encoders.objectives.nsp import NextSentencePrediction
 from hf_encoders.objectives.objective import (
     OBJECTIVES,
     LossTerm,
@@ -11,9 +10,9 @@ from hf_encoders.objectives.objective import (
     get_objective,
     register_objective,
 )
-from hf_encoders.objectives.plm_objective import PermutationLanguageModelling
+from hf_encoders.objectives.plm import PermutationLanguageModelling
 from hf_encoders.objectives.rtd import ReplacedTokenDetection
-from hf_encoders.objectives.sop import SentenceOrderPrediction
+from hf_encoders.objectives.sentence_pairs import NextSentencePrediction, SentenceOrderPrediction
 
 
 register_objective(MaskedLanguageModelling())

@@ -30,9 +30,9 @@ import datasets
 import numpy as np
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.randomness import Key, RandomStream, generator
-from hf_encoders.objectives.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.objectives.dataset import CorpusDataset, Example
+from hf_encoders.objectives.options import refuse_unknown_options, with_options_of
+from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 
 SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
@@ -87,7 +87,7 @@ class ChunkRule:
 Text = tuple[np.ndarray, np.ndarray | None]  # token ids of a segment, and their bits of `UnitStart`
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ChunkExample(Example):
     """A chunk, before a pair is made of it: its two segments, or one for a chunk of a single sentence.
 

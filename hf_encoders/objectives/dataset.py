@@ -10,10 +10,10 @@ import torch
 from torch.utils.data import Dataset
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.randomness import Key
+from hf_encoders.objectives.randomness import Key
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Example:
     """One example, as an objective's dataset makes it: segments of text, without special tokens and masks.
 
@@ -41,6 +41,10 @@ class Example:
     labels: dict[str, int] = field(default_factory=dict)
     mask_rate: float | None = None
     phase: int = 0
+
+    def __repr__(self) -> str:
+        tokens = sum(map(len, self.segments))
+        return f"{type(self).__name__}({len(self.segments)} segments, {tokens} tokens, {self.key})"
 
     def as_text(self) -> "Example":
         """Return the example as one text, for masked language modelling alone."""
@@ -95,6 +99,11 @@ class EpochDataset(Dataset):
     def facts(self) -> list[str]:
         """Contents and options for `repr`."""
         return [f"{len(self):,} examples"]
+
+    @property
+    def corpora(self) -> list[FlatCorpus]:
+        """The corpora that examples are made of, which checkpoints record."""
+        return []
 
     def left_out(self) -> str:
         """What of the corpus no example is made of, in words: `2 of 8 pairs, too long`; empty if nothing."""
@@ -172,6 +181,11 @@ class CorpusDataset(EpochDataset):
         corpus = FlatCorpus.of(documents, keep_empty=True)
         self.num_documents = corpus.num_documents  # empty ones included
         self.corpus = corpus.without_empty()
+
+    @property
+    def corpora(self) -> list[FlatCorpus]:
+        """The corpus."""
+        return [self.corpus]
 
     def text(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the token ids and the `UnitStart` bits of a range of the corpus's tokens."""

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.randomness import Key, RandomStream, generator
 from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
 from hf_encoders.objectives.batch import IGNORED
+from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 
 SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
@@ -348,11 +348,14 @@ class WordUnits:
         return (text.column & UnitStart.WORD != 0) | text.begins | text.special
 
 
+# Options of `hf-encoders corpus` that mark units longer than words.
+PREPARED_BY = {"phrase": "--phrases", "entity": "--lexicon FILE"}
+
+
 class PreparedUnits:
     """Say where units begin that `hf-encoders corpus` has marked."""
 
-    bit: ClassVar[UnitStart]
-    prepared_by: ClassVar[str]  # option of `hf-encoders corpus`
+    unit: ClassVar[str]
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking):
         pass
@@ -364,12 +367,12 @@ class PreparedUnits:
             ValueError: if the corpus does not say it.
         """
         bits = np.zeros(len(text.ids), dtype=np.uint8) if text.column is None else text.column
-        starts = bits & self.bit != 0
+        starts = bits & UnitStart[self.unit.upper()] != 0
         # An example cut out of a long sentence may lie inside of one unit.
         if not starts.any() and (text.column is None or np.count_nonzero(bits & UnitStart.WORD) > 1):
             raise ValueError(
-                f"unit={self.bit.name.lower()!r}: the corpus does not say where one begins: prepare it with "
-                f"`hf-encoders corpus {self.prepared_by}`, or choose words."
+                f"unit={self.unit!r}: the corpus does not say where one begins: prepare it with "
+                f"`hf-encoders corpus {PREPARED_BY[self.unit]}`, or choose words."
             )
         return starts | text.begins | text.special
 
@@ -377,13 +380,13 @@ class PreparedUnits:
 class PhraseUnits(PreparedUnits):
     """Collocations, and every other word."""
 
-    bit, prepared_by = UnitStart.PHRASE, "--phrases"
+    unit = "phrase"
 
 
 class EntityUnits(PreparedUnits):
     """Names, and every other word."""
 
-    bit, prepared_by = UnitStart.ENTITY, "--lexicon FILE"
+    unit = "entity"
 
 
 # A unit divides a text into what is chosen as a whole; a class of its own and a row here make a new one.
@@ -567,13 +570,12 @@ class Masker:
             ValueError: for ids of another tokenizer, and for units that the corpus does not have.
         """
         rate = self.masking.mask_probability if mask_probability is None else mask_probability
-        try:
-            is_candidate = self.is_ordinary.take(ids)
-        except IndexError:
+        if ids.min() < 0 or ids.max() >= len(self.is_ordinary):
             raise ValueError(
                 f"input_ids: ids from {ids.min()} to {ids.max()}, but those of the tokenizer go from 0 to "
                 f"{len(self.is_ordinary) - 1}: give the collator the tokenizer that the corpus was made with."
-            ) from None
+            )
+        is_candidate = self.is_ordinary.take(ids)
         random = generator(key, RandomStream.MASK_CHOICE)
         candidates = np.arange(len(ids)) if self.masking.mask_special_tokens else is_candidate.nonzero()[0]
         labels = np.full(len(ids), IGNORED, dtype=np.int64)

@@ -9,18 +9,15 @@ takes whole passes over a source and a part of the next. Batches mix the sources
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from transformers.utils import logging
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.ragged import offsets_of
-from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.corpus.sampling import Sampling
-from hf_encoders.objectives.chunk_examples import ChunkExamples, join_chunks
-from hf_encoders.objectives.examples import CorpusDataset, EpochDataset, TextExamples
+from hf_encoders.objectives.dataset import EpochDataset, Example
+from hf_encoders.objectives.randomness import Key, RandomStream, generator
 from hf_encoders.writing import text_table
 
 
@@ -43,11 +40,10 @@ class MixedExamples(EpochDataset):
     source.
 
     An example of the mixture belongs to one source, examples `0, 1, 2, ...` to the first by name, and so on: give them
-    in random order, as `Trainer` does. A batch is one object for each source in it, which the collators join. A slice
-    is a list of such objects.
+    in random order, as `Trainer` does.
 
-    References only: beside the sources, 8 bytes for each example of those passes that an epoch has a part of, and what
-    a `DocumentChunks` needs for the chunks of each pass (64 bytes per chunk).
+    References only: next to the sources, 8 bytes for each example of those passes that an epoch has a part of, and
+    what a `DocumentChunks` needs for the chunks of each pass (64 bytes per chunk).
 
     Args:
         sources (`Mapping[str, EpochDataset]`): Name -> dataset: `SentenceBlocks`, `DocumentChunks`, `ParallelPairs`.
@@ -67,16 +63,16 @@ class MixedExamples(EpochDataset):
     passes over it; the next epoch goes on with the two examples of `en` that are left, and a new pass:
 
     >>> from datasets import Dataset
-    >>> from hf_encoders.objectives.blocks import SentenceBlocks
+    >>> from hf_encoders.objectives.mlm import SentenceBlocks
     >>> texts = {"en": [[[i]] for i in range(10, 16)], "gsw": [[[20]], [[21]]]}
     >>> blocks = {name: SentenceBlocks(Dataset.from_dict({"input_ids": text}), 3) for name, text in texts.items()}
     >>> mixed = MixedExamples(blocks, weights={"en": 1, "gsw": 1})
     >>> mixed.set_epoch(0)
-    >>> [[int(part.token_ids(i)[0][0]) for i in range(len(part))] for part in mixed[:]]
-    [[13, 15, 11, 12], [21, 20, 21, 20]]
+    >>> [int(example.segments[0][0]) for example in mixed[:]]
+    [11, 15, 14, 10, 21, 20, 21, 20]
     >>> mixed.set_epoch(1)
-    >>> [[int(part.token_ids(i)[0][0]) for i in range(len(part))] for part in mixed[:4]]
-    [[14, 10, 11, 13]]
+    >>> [int(example.segments[0][0]) for example in mixed[:4]]
+    [12, 13, 14, 15]
     """
 
     def __init__(
@@ -92,7 +88,8 @@ class MixedExamples(EpochDataset):
         super().__init__(seed, redraw)
         _check(sources, languages or {})
         # In the order of their names, so that another order of the same sources is the same mixture.
-        self.sources = {name: _with_seed(sources[name], source_seed(seed, name)) for name in sorted(sources)}
+        self.sources = {name: sources[name].with_seed(source_seed(seed, name)) for name in sorted(sources)}
+        self.names = list(self.sources)
         self.languages = {name: (languages or {}).get(name, name) for name in self.sources}
         if examples_per_epoch is not None and (not isinstance(examples_per_epoch, int) or examples_per_epoch < 1):
             raise ValueError(f"examples_per_epoch={examples_per_epoch!r} must be a whole number of at least 1.")
@@ -107,21 +104,15 @@ class MixedExamples(EpochDataset):
                     f"source {name!r} has {share * self.num_examples:.2g} of the {self.num_examples:,} examples of an "
                     "epoch: raise its weight or examples_per_epoch, or leave it out."
                 )
-        self._opened: tuple[int, dict[tuple[str, int], Any]] = (-1, {})
+        self._opened: _Epoch | None = None
         for warning in passes_warnings(self.passes):
             logger.warning_once(warning)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": (-1, {})}
+        return {**vars(self), "_opened": None}
 
     def __len__(self) -> int:
         return self.num_examples
-
-    def __getitem__(self, index: int | slice | Sequence[int]) -> Any:
-        """The example as a batch of one; for a slice or several indices, a list of one batch for each source."""
-        if isinstance(index, slice):
-            index = range(*index.indices(len(self)))
-        return self.__getitems__([index])[0] if np.ndim(index) == 0 else self.__getitems__(index)
 
     def facts(self) -> list[str]:
         """Contents and options for `repr`."""
@@ -129,9 +120,9 @@ class MixedExamples(EpochDataset):
         return [f"{len(self):,} examples of {'; '.join(of_sources)}"]
 
     @property
-    def stores(self) -> list[FlatCorpus]:
+    def corpora(self) -> list[FlatCorpus]:
         """The corpora of the sources, which checkpoints record."""
-        return [dataset.store for dataset in self.sources.values() if isinstance(dataset, CorpusDataset)]
+        return [corpus for dataset in self.sources.values() for corpus in dataset.corpora]
 
     @property
     def passes(self) -> dict[str, float]:
@@ -149,50 +140,42 @@ class MixedExamples(EpochDataset):
         counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
         return counts
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """All examples of a batch, as a list of one object for each source in it."""
-        indices = self.checked(indices)
-        before = self.counts_before(self.epoch)
-        offsets = offsets_of(self.counts_before(self.epoch + 1) - before)
-        found = []
-        for i, name in enumerate(self.sources):
-            chosen = indices[(indices >= offsets[i]) & (indices < offsets[i + 1])] - offsets[i]
-            if len(chosen):
-                found += self._examples_of(name, before[i] + chosen)
-        return found
-
-    def _examples_of(self, name: str, positions: np.ndarray) -> list[Any]:
-        """Examples of a source at positions in all its passes, one behind the other."""
-        passes, places = np.divmod(positions, self.sizes[name])
-        found = []
-        for number in np.unique(passes).tolist():
-            dataset, order = self._pass(name, number)
-            found += dataset.__getitems__(order[places[passes == number]])
-        return [self._with_language(part, name) for part in _joined(found)]
-
-    def _pass(self, name: str, number: int) -> tuple[EpochDataset, np.ndarray]:
-        """A source in one of its passes, and the order of its examples in it."""
-        if self._opened[0] != self.epoch:
-            self._opened = (self.epoch, {})
-        opened = self._opened[1]
-        if (name, number) not in opened:
+    def example(self, index: int) -> Example:
+        """Return example `index` of the current epoch, which belongs to one of the sources."""
+        epoch = self._opened
+        if epoch is None or epoch.number != self.epoch:
+            before, after = self.counts_before(self.epoch), self.counts_before(self.epoch + 1)
+            epoch = self._opened = _Epoch(self.epoch, before, np.cumsum(after - before), {})
+        place = int(epoch.ends.searchsorted(index, "right"))
+        name = self.names[place]
+        # Position in all passes over the source, one after the other.
+        position = int(epoch.before[place]) + index - (int(epoch.ends[place - 1]) if place else 0)
+        number, position = divmod(position, self.sizes[name])
+        if (name, number) not in epoch.passes:
             dataset = self.sources[name].at_epoch(number)
-            keys = example_keys(dataset.seed, number, np.arange(self.sizes[name]))
-            order = np.argsort(random_bits(keys, RandomStream.PASS_ORDER, 0), kind="stable")
-            opened[name, number] = dataset, order
-        return opened[name, number]
+            random = generator(Key(dataset.seed, number, 0), RandomStream.PASS_ORDER)
+            epoch.passes[name, number] = dataset, random.permutation(self.sizes[name])
+        dataset, order = epoch.passes[name, number]
+        example = dataset.example(int(order[position]))
+        if example.languages is None:
+            example.languages = [self.languages[name]] * len(example.segments)
+        return example
 
-    def _with_language(self, part: Any, name: str) -> Any:
-        if not isinstance(part, TextExamples) or part.languages is not None:
-            return part
-        return replace(part, languages=np.full(len(part.segments.begin), self.languages[name]))
+
+class _Epoch(NamedTuple):
+    """What is known of an epoch of a mixture."""
+
+    number: int
+    before: np.ndarray  # examples of each source in the epochs before
+    ends: np.ndarray  # last example of each source in this epoch, excluded
+    passes: dict[tuple[str, int], tuple[EpochDataset, np.ndarray]]  # sources in their passes, and orders of examples
 
 
 def source_seed(seed: int, name: str) -> int:
     """The seed of a source in a mixture: a function of the mixture's seed and the source's name."""
     digest = hashlib.blake2b(name.encode(), digest_size=7).digest()
-    bits = random_bits(example_keys(seed, 0, int.from_bytes(digest, "big")), RandomStream.SOURCE_SEED, 0)
-    return int(bits >> np.uint64(1))
+    key = Key(seed, 0, int.from_bytes(digest, "big"))
+    return int(generator(key, RandomStream.SOURCE_SEED).integers(2**63))
 
 
 def passes_warnings(passes: Mapping[str, float]) -> list[str]:
@@ -220,14 +203,15 @@ def passes_table(phases: Sequence[tuple[MixedExamples, float]]) -> str:
     de      75.0%            0.833           3.33
     gsw     25.0%             2.50           10.0
     """
-    names = list(phases[0][0].sizes)
-    found = [[(f"{mixed.shares[n]:.1%}", _few_digits(mixed.passes[n])) for n in names] for mixed, _ in phases]
-    found = found[:1] if all(columns == found[0] for columns in found) else found
-    headings = ["share" if len(found) == 1 else f"phase {number + 1}: share" for number in range(len(found))]
+    names = phases[0][0].names
+    columns = [[(f"{mixed.shares[n]:.1%}", _few_digits(mixed.passes[n])) for n in names] for mixed, _ in phases]
+    if all(column == columns[0] for column in columns):
+        columns = columns[:1]
+    headings = ["share" if len(columns) == 1 else f"phase {number + 1}: share" for number in range(len(columns))]
     rows = [["source", *(word for heading in headings for word in (heading, "passes an epoch")), "passes in all"]]
-    for place, name in enumerate(names):
+    for i, name in enumerate(names):
         total = sum(mixture.passes[name] * epochs for mixture, epochs in phases)
-        rows.append([name, *(word for columns in found for word in columns[place]), _few_digits(total)])
+        rows.append([name, *(word for column in columns for word in column[i]), _few_digits(total)])
     return text_table(rows, "<>")
 
 
@@ -241,8 +225,7 @@ def _check(sources: Mapping[str, EpochDataset], languages: Mapping[str, str]) ->
     for name, dataset in sources.items():
         if not isinstance(name, str):
             raise ValueError(f"sources: the name {name!r} must be a str.")
-        is_one = isinstance(dataset, EpochDataset) and not isinstance(dataset, MixedExamples)
-        if not is_one or not hasattr(dataset, "__len__") or len(dataset) == 0:
+        if not isinstance(dataset, EpochDataset) or isinstance(dataset, MixedExamples) or len(dataset) == 0:
             raise ValueError(
                 f"sources: {name!r} is a {type(dataset).__name__}: give datasets of this package with examples, such "
                 "as SentenceBlocks, DocumentChunks or ParallelPairs; not mixtures."
@@ -255,22 +238,3 @@ def _check(sources: Mapping[str, EpochDataset], languages: Mapping[str, str]) ->
     for name in languages:
         if name not in sources:
             raise ValueError(f"languages: there is no source {name!r}: the sources are {', '.join(sources)}.")
-
-
-def _with_seed(dataset: EpochDataset, seed: int) -> EpochDataset:
-    return dataset if dataset.seed == seed else dataset.with_seed(seed)
-
-
-def _joined(parts: list[Any]) -> list[Any]:
-    """Examples of one source in several passes, as one object where their kind is known."""
-    if len(parts) > 1 and isinstance(parts[0], ChunkExamples):
-        return join_chunks(parts)
-    if len(parts) > 1 and type(parts[0]) is TextExamples:  # others have arrays of their own, such as labels
-        names = ("begin", "end", "counts")
-        arrays = {name: np.concatenate([getattr(part.segments, name) for part in parts]) for name in names}
-        languages = [part.languages for part in parts]
-        languages = None if languages[0] is None else np.concatenate(languages)
-        keys = np.concatenate([part.keys for part in parts])
-        segments = parts[0].segments._replace(**arrays)
-        return [replace(parts[0], segments=segments, keys=keys, languages=languages)]
-    return parts

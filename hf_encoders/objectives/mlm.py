@@ -15,15 +15,14 @@ from transformers.utils import logging
 
 from hf_encoders.corpus.parallel import check_languages
 from hf_encoders.corpus.ragged import offsets_of
-from hf_encoders.corpus.randomness import Key, RandomStream, generator
 from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
-from hf_encoders.objectives import blocks, collators, parallel
 from hf_encoders.objectives.batch import IGNORED, Row, batch
-from hf_encoders.objectives.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.objectives.dataset import CorpusDataset, Example
 from hf_encoders.objectives.masking import Masker, Masking, describe_masking
 from hf_encoders.objectives.objective import LossTerm, Objective
+from hf_encoders.objectives.options import refuse_unknown_options, with_options_of
+from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 
 logger = logging.get_logger(__name__)
@@ -570,8 +569,8 @@ def _integers(name: str, values: Any, number: int) -> np.ndarray:
         pass
     raise ValueError(
         f"{name} must be a non-empty list of integers, one per token, for this collator, and row {number} of the "
-        f"batch is {values!r:.80}; for lists of sentences wrap the dataset in SentenceBlocks (MLM) or use a pair "
-        "collator."
+        f"batch is {' '.join(repr(values).split()):.80}; for lists of sentences wrap the dataset in "
+        "SentenceBlocks (MLM) or use a pair collator."
     )
 
 
@@ -585,9 +584,9 @@ class MaskedLanguageModelling(Objective):
     terms = (MASKED_TOKENS,)
     token_term = MASKED_TOKENS  # whose baseline is the unigram distribution
     auto_class = "AutoModelForMaskedLM"
-    dataset_class = blocks.SentenceBlocks
-    collator_class = collators.DataCollatorForMaskedLM
-    parallel_class = parallel.ParallelPairs
+    dataset_class = SentenceBlocks
+    collator_class = DataCollatorForMaskedLM
+    parallel_class = ParallelPairs
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.word_starts import WordStarts
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives.collator_options import NAMES_ELSEWHERE
-from hf_encoders.objectives.examples import EpochDataset
+from hf_encoders.objectives.dataset import EpochDataset
 from hf_encoders.objectives.masking import Masking
+from hf_encoders.objectives.options import NAMES_ELSEWHERE
 from hf_encoders.registration import configurations
 
 

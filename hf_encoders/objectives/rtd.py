@@ -15,17 +15,17 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from hf_encoders.corpus.randomness import RandomStream, random_uint32_in_runs
 from hf_encoders.errors import first_line
 from hf_encoders.models.encoder_arguments import check_ids, on_host
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import ObjectiveSums, chunk_scores, normalised, pair_share_of_batch
 from hf_encoders.models.encoder_tokens import places_of
-from hf_encoders.objectives.batches import IGNORED, PackedLayout, PaddedLayout, TokenRows, keep_on_host
-from hf_encoders.objectives.collator_options import with_options_of
-from hf_encoders.objectives.collators import DataCollatorForMaskedLM
-from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
+from hf_encoders.objectives.batch import IGNORED, Row, keep_on_host
+from hf_encoders.objectives.dataset import Example
+from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.objectives.options import with_options_of
+from hf_encoders.objectives.randomness import RandomStream, generator
 from hf_encoders.publishing.files import WEIGHTS_FILE
 from hf_encoders.registration import config_class_of
 
@@ -312,31 +312,26 @@ class DataCollatorForReplacedTokenDetection(DataCollatorForMaskedLM):
     Output: as that of `DataCollatorForMaskedLM`, and `random_bits`, `int64` of the shape of `input_ids`, uniform in
         [0, 2^32), 0 at padding.
 
-    Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them
-    kept:
+    Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted:
 
     >>> import numpy as np
-    >>> from hf_encoders.objectives.batches import Segments
-    >>> from hf_encoders.objectives.examples import TextExamples
-    >>> from hf_encoders.corpus.randomness import example_keys
+    >>> from hf_encoders.objectives.randomness import Key
     >>> collator = DataCollatorForReplacedTokenDetection(doctest_tokenizer(), mask_probability=0.5)
-    >>> keys = example_keys(seed=0, epoch=0, examples=[5])
-    >>> ends = {"begin": np.array([0]), "end": np.array([4]), "counts": np.array([1])}
-    >>> batch = collator([TextExamples(Segments(np.array([10, 11, 12, 13]), None, **ends), keys)])
+    >>> batch = collator([Example([np.array([10, 11, 12, 13])], Key(seed=0, epoch=0, example=5))])
     >>> batch["input_ids"].tolist(), batch["labels"].tolist()
-    ([[1, 4, 11, 12, 13, 2]], [[-100, 10, 11, -100, -100, -100]])
+    ([[1, 4, 11, 4, 13, 2]], [[-100, 10, -100, 12, -100, -100]])
     >>> batch["random_bits"].tolist()
-    [[1402159404, 822401084, 1503593491, 1687921207, 4274381657, 4250376702]]
+    [[4236140166, 3558849435, 3409797191, 2952729930, 3924050436, 1889438221]]
     """
 
     @with_options_of(DataCollatorForMaskedLM)
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
         super().__init__(tokenizer, **{**REPLACEMENT, **options})
 
-    def more_arguments(self, rows: TokenRows, layout: PaddedLayout | PackedLayout) -> dict[str, torch.Tensor]:
-        """The random numbers: number j of an example is for its token j."""
-        bits = random_uint32_in_runs(rows.keys, RandomStream.GENERATOR_SAMPLE, rows.lengths)
-        return {"random_bits": layout.fill(bits, 0)}
+    def arguments(self, example: Example, row: Row) -> Row:
+        """Return the arguments of the model for one example, with a random number for each token."""
+        random = generator(example.key, RandomStream.GENERATOR_SAMPLE)
+        return {**super().arguments(example, row), "random_bits": random.integers(2**32, size=len(row["input_ids"]))}
 
 
 class ReplacedTokenDetection(MaskedLanguageModelling):

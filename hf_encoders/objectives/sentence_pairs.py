@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.randomness import Key, RandomStream, generator
 from hf_encoders.objectives.batch import IGNORED, Row
 from hf_encoders.objectives.chunks import (
     SPECIAL_TOKENS,
@@ -25,10 +24,11 @@ from hf_encoders.objectives.chunks import (
     Text,
     check_pair_length,
 )
-from hf_encoders.objectives.collator_options import with_options_of
 from hf_encoders.objectives.dataset import Example
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.objectives.options import with_options_of
+from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 
 def next_sentence_pair(chunk: ChunkExample) -> Example:

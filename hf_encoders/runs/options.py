@@ -15,7 +15,7 @@ from hf_encoders.corpus.named_sources import named_paths
 from hf_encoders.corpus.text_files import text_files
 from hf_encoders.inputs import check_name_or_path, did_you_mean
 from hf_encoders.options import RUN_OPTIONS, SET_BY_RUN, add_training_options
-from hf_encoders.source_literals import PACKAGE, literals
+from hf_encoders.source_literals import PACKAGE, literals_of_classes
 from hf_encoders.writing import check_folder
 
 
@@ -168,7 +168,8 @@ def text_objectives(in_transformers: bool = False) -> list[str]:
 
     With `in_transformers`, only those that transformers has models for too.
     """
-    written = (literals(f"objectives.{file.stem}") for file in sorted((PACKAGE / "objectives").glob("*.py")))
+    files = sorted((PACKAGE / "objectives").glob("*.py"))
+    written = (values for file in files for values in literals_of_classes(f"objectives.{file.stem}"))
     of_text = (values for values in written if "name" in values and not values.keys() & {"turns_column", "needs"})
     return [values["name"] for values in of_text if values.get("is_in_transformers", True) or not in_transformers]
 

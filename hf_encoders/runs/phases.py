@@ -6,18 +6,17 @@ reading those before it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bits
-from hf_encoders.objectives.examples import EpochDataset
+from hf_encoders.objectives.dataset import EpochDataset, Example
 from hf_encoders.objectives.mixture import MixedExamples
+from hf_encoders.objectives.randomness import Key, RandomStream, generator
 from hf_encoders.runs.recipe import Phase
-from hf_encoders.training.checkpoints import sentence_stores
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,9 @@ class RunExamples(Dataset):
         return self.first_items[-1]
 
     @property
-    def stores(self) -> list[FlatCorpus]:
+    def corpora(self) -> list[FlatCorpus]:
         """The corpora of the phases, which checkpoints record."""
-        return list(sentence_stores(self.phases[0].dataset))
+        return self.phases[0].dataset.corpora
 
     @property
     def mixtures(self) -> list[tuple[MixedExamples, float]]:
@@ -94,50 +93,46 @@ class RunExamples(Dataset):
     @property
     def passes(self) -> dict[str, float]:
         """How often the run reads each source; empty for a single text."""
-        found: dict[str, float] = {}
+        total: dict[str, float] = {}
         for mixture, epochs in self.mixtures:
             for name, passes in mixture.passes.items():
-                found[name] = found.get(name, 0.0) + passes * epochs
-        return found
+                total[name] = total.get(name, 0.0) + passes * epochs
+        return total
 
-    def items_of(self, place: int) -> range:
-        """The micro-batches of phase `place`, from 0."""
-        return range(self.first_items[place], self.first_items[place + 1])
+    def items_of(self, phase: int) -> range:
+        """The micro-batches of a phase, from 0."""
+        return range(self.first_items[phase], self.first_items[phase + 1])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_opened": None}
 
-    def __getitem__(self, index: int) -> list[Any]:
-        """The examples of a micro-batch, as data collators take them."""
-        place = int(np.searchsorted(self.first_items, index, "right")) - 1
-        part = self.phases[place]
-        step, turn = divmod(index - self.first_items[place], self.micro_batches)
+    def __getitem__(self, index: int) -> list[Example]:
+        """Return the examples of a micro-batch."""
+        number = int(np.searchsorted(self.first_items, index, "right")) - 1
+        phase, num_examples = self.phases[number].phase, len(self.phases[number].dataset)
+        step, turn = divmod(index - self.first_items[number], self.micro_batches)
         # Micro-batches of a step differ by one example at most.
-        bounds = [part.phase.examples * i // self.micro_batches for i in (turn, turn + 1)]
-        begin, end = (step * part.phase.examples + bound for bound in bounds)
-        found = []
-        while begin < end:
-            epoch, first = divmod(begin, len(part.dataset))
-            count = min(end - begin, len(part.dataset) - first)
-            dataset, order = self._open(place, self.first_epochs[place] + epoch)
-            found += dataset.__getitems__(order[first : first + count])
-            begin += count
-        given: dict[str, Any] = {}
-        if self.mask_rate is not None:
-            given["mask_rate"] = self.mask_rate(index // self.micro_batches * self.micro_batches / len(self))
-        if part.phase.masking:
-            given["phase"] = place + 1
-        return [replace(examples, **given) for examples in found] if given else found
+        begin, end = (phase.examples * i // self.micro_batches for i in (turn, turn + 1))
+        examples = []
+        for i in range(step * phase.examples + begin, step * phase.examples + end):
+            epoch, position = divmod(i, num_examples)
+            dataset, order = self._open(number, self.first_epochs[number] + epoch)
+            examples.append(dataset.example(int(order[position])))
+        for example in examples:
+            if self.mask_rate is not None:
+                example.mask_rate = self.mask_rate(index // self.micro_batches * self.micro_batches / len(self))
+            if phase.masking:
+                example.phase = number + 1
+        return examples
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The examples of several micro-batches together."""
-        return [examples for index in indices for examples in self[int(index)]]
+    def __getitems__(self, indices: Sequence[int]) -> list[Example]:
+        """Return the examples of several micro-batches together."""
+        return [example for index in indices for example in self[int(index)]]
 
-    def _open(self, place: int, epoch: int) -> tuple[EpochDataset, np.ndarray]:
+    def _open(self, phase: int, epoch: int) -> tuple[EpochDataset, np.ndarray]:
         """A phase's dataset in an epoch, and the order of its examples in it."""
-        if self._opened is None or self._opened[:2] != (place, epoch):
-            dataset = self.phases[place].dataset.at_epoch(epoch)
-            keys = example_keys(dataset.seed, epoch, np.arange(len(dataset)))
-            order = np.argsort(random_bits(keys, RandomStream.PHASE_SHUFFLE, place), kind="stable")
-            self._opened = (place, epoch, dataset, order)
+        if self._opened is None or self._opened[:2] != (phase, epoch):
+            dataset = self.phases[phase].dataset.at_epoch(epoch)
+            random = generator(Key(dataset.seed, epoch, phase), RandomStream.PHASE_SHUFFLE)
+            self._opened = (phase, epoch, dataset, random.permutation(len(dataset)))
         return self._opened[2:]

@@ -252,21 +252,19 @@ def facts_of_run(trainer: Trainer) -> dict[str, Any]:
         "processes": args.world_size,
         "rows_per_step": rows_per_device * max(args.n_gpu, 1) * args.world_size,
         "rows": len(trainer.train_dataset) if isinstance(trainer.train_dataset, Sized) else None,
-        "corpora": [description_of_corpus(store) for store in sentence_stores(trainer.train_dataset)],
+        "corpora": [description_of_corpus(corpus) for corpus in corpora_of(trainer.train_dataset)],
     }
 
 
-def sentence_stores(dataset: Any) -> Iterator[FlatCorpus]:
-    """Yield the stored corpora of a dataset (its `store` or `stores`), also of its `dataset` or `datasets`."""
-    if isinstance(store := getattr(dataset, "store", None), FlatCorpus):
-        yield store
-    yield from getattr(dataset, "stores", ())
+def corpora_of(dataset: Any) -> Iterator[FlatCorpus]:
+    """Yield the corpora of a dataset of this package, also within torch's `Subset` and `ConcatDataset`."""
+    yield from getattr(dataset, "corpora", ())
     for inner in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
         if inner is not None:
-            yield from sentence_stores(inner)
+            yield from corpora_of(inner)
 
 
-def description_of_corpus(store: FlatCorpus) -> dict[str, Any]:
+def description_of_corpus(corpus: FlatCorpus) -> dict[str, Any]:
     """Return the numbers of documents, sentences and tokens, and a checksum of tokens at 64 evenly spaced positions.
 
     Not of all tokens, which would read hundreds of gigabytes before every start: changes between the positions go
@@ -276,13 +274,13 @@ def description_of_corpus(store: FlatCorpus) -> dict[str, Any]:
     >>> description_of_corpus(FlatCorpus.of(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]})))
     {'documents': 2, 'sentences': 3, 'tokens': 4, 'crc32': 'b6ae1255'}
     """
-    tokens, crc = store.tokens, 0
+    tokens, crc = corpus.tokens, 0
     last = max(len(tokens) - TOKENS_PER_SAMPLE, 0)
     for start in np.unique(np.linspace(0, last, SAMPLES).astype(np.int64)):
         crc = zlib.crc32(np.ascontiguousarray(tokens[start : start + TOKENS_PER_SAMPLE], dtype="<i4"), crc)
     return {
-        "documents": store.num_documents,
-        "sentences": store.num_sentences,
+        "documents": corpus.num_documents,
+        "sentences": corpus.num_sentences,
         "tokens": len(tokens),
         "crc32": f"{crc:08x}",
     }

@@ -24,7 +24,7 @@ from transformers.trainer_callback import DefaultFlowCallback, ExportableState
 from transformers.utils import logging
 
 from hf_encoders.corpus.special_tokens import never_masked
-from hf_encoders.objectives.batches import IGNORED
+from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.publishing.files import WARNINGS_FIELD
 from hf_encoders.publishing.hardware import measure_gemm_rate, predicts_tokens, training_flops
 from hf_encoders.registration import configurations

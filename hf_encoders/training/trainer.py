@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
-from hf_encoders.objectives.batches import IGNORED, count_items, to_device
+from hf_encoders.objectives.batch import IGNORED, count_items, to_device
 from hf_encoders.training.callbacks import (
     EpochCallback,
     HeadWarmUpCallback,

@@ -13,7 +13,8 @@ from hf_encoders import (
     fill_masks,
     padded_vocab_size,
 )
-from hf_encoders.objectives.masker import TokenMasker
+from hf_encoders.objectives.masking import Masker
+from hf_encoders.objectives.randomness import Key
 from hf_encoders.publishing.checks import check_tokenizer
 from tests.corpus.trained import train
 
@@ -48,12 +49,12 @@ def test_sizes(make_tokenizer):
 
 @pytest.mark.parametrize("random_tokens", ["ordinary", "ordinary_and_mask", "any"])
 def test_random_tokens_are_the_tokenizers(tokenizer, random_tokens):
-    masker = TokenMasker(
+    masker = Masker(
         tokenizer, mask_probability=1.0, mask_replace_probability=0, random_replace_probability=1,
         random_tokens=random_tokens,
     )  # fmt: skip
     ids = np.full(20_000, 7)
-    drawn = masker(ids, np.array([len(ids)]), np.array([3], dtype=np.uint64)).ids
+    drawn, _ = masker(ids, Key(0, 0, 3))
     # All ids but, at most, special ones come up in 20,000 draws, and none beyond them.
     assert drawn.max() == len(tokenizer) - 1 and len(np.unique(drawn)) > 50
 

@@ -7,7 +7,7 @@ from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.corpus.special_tokens import never_masked, unknown_ids, unknown_words_refused
 from hf_encoders.corpus.word_starts import WordStarts
-from hf_encoders.objectives.collators import DataCollatorForMaskedLM
+from hf_encoders.objectives.mlm import DataCollatorForMaskedLM
 
 
 def byte_tokenizer(**special: str) -> PreTrainedTokenizerFast:

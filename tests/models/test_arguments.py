@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 from transformers.utils import TransformersKwargs
 
 import hf_encoders
-from hf_encoders.objectives.chunk_arrays import DocumentChunks
-from hf_encoders.objectives.pair_collators import (
+from hf_encoders.objectives.chunks import DocumentChunks
+from hf_encoders.objectives.sentence_pairs import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
     SentencePairCollator,

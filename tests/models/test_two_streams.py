@@ -10,10 +10,10 @@ from transformers import DataCollatorForPermutationLanguageModeling
 
 import hf_encoders
 from hf_encoders import HfeXLNetLMHeadModel, HfeXLNetModel
-from hf_encoders.corpus.randomness import Key
 from hf_encoders.models.encoder_losses import IGNORED
 from hf_encoders.objectives.batch import batch
 from hf_encoders.objectives.plm import DataCollatorForPermutationLM
+from hf_encoders.objectives.randomness import Key
 from tests.hub.tiny_checkpoints import FAMILIES, make_tokenizer
 from tests.models.test_errors import assert_refused
 from tests.models.tiny import NO_DROPOUT, packed, right_padded, tiny_model, token_ids

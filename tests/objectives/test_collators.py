@@ -8,20 +8,18 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from hf_encoders import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+    DocumentChunks,
     HfeAlbertConfig,
     HfeAlbertForPreTraining,
     HfeBertConfig,
     HfeBertForMaskedLM,
     HfeBertForPreTraining,
-)
-from hf_encoders.objectives import presets
-from hf_encoders.objectives.blocks import SentenceBlocks
-from hf_encoders.objectives.chunk_arrays import DocumentChunks
-from hf_encoders.objectives.collators import DataCollatorForMaskedLM
-from hf_encoders.objectives.masking import Masking
-from hf_encoders.objectives.pair_collators import (
-    DataCollatorForNextSentencePrediction,
-    DataCollatorForSentenceOrderPrediction,
+    Masking,
+    SentenceBlocks,
+    presets,
 )
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 
@@ -115,7 +113,7 @@ def test_chunks_are_one_text_for_masked_language_modelling_alone(tokenizer):
     batch = DataCollatorForMaskedLM(tokenizer)([chunks[i] for i in range(len(chunks))])
     assert "token_type_ids" not in batch
     for i, row in enumerate(unpadded(batch)):
-        tokens = np.concatenate(chunks[i].sentences(0)).tolist()
+        tokens = np.concatenate(chunks[i].segments).tolist()
         assert row == [1, *tokens[:10], 2]
 
 
@@ -148,10 +146,10 @@ def test_whole_words_of_a_segmented_corpus(tokenizer):
     corpus = datasets.Dataset.from_dict({"input_ids": ids, "word_starts": starts}, features=features)
     options = {"unit": "word", "mask_probability": 0.4}
     for dataset, collator in (
-        (SentenceBlocks(corpus, 40, redraw=False), DataCollatorForMaskedLM(tokenizer, **options)),
-        (DocumentChunks(corpus, 40, redraw=False), DataCollatorForSentenceOrderPrediction(tokenizer, 40, **options)),
+        (SentenceBlocks(corpus, 40), DataCollatorForMaskedLM(tokenizer, **options)),
+        (DocumentChunks(corpus, 40), DataCollatorForSentenceOrderPrediction(tokenizer, 40, **options)),
     ):
-        batch = collator(dataset.__getitems__(range(len(dataset))) * 20)
+        batch = collator([example for epoch in range(20) for example in dataset.at_epoch(epoch)[:]])
         labels = batch["labels"][batch["labels"] != -100].tolist()
         assert {label % 10 for label in labels} == set(range(6))
         for row in batch["labels"].tolist():
@@ -162,7 +160,7 @@ def test_whole_words_of_a_segmented_corpus(tokenizer):
 
 def test_parts_of_a_batch_have_one_form(tokenizer):
     texts = SentenceBlocks(documents(), 24, redraw=False)
-    with pytest.raises(ValueError, match="token_type_ids is present in some examples"):
+    with pytest.raises(ValueError, match="token_type_ids is in some examples"):
         DataCollatorForMaskedLM(tokenizer)([texts[0], {"input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}])
     with pytest.raises(ValueError, match="made of examples of DocumentChunks"):
         DataCollatorForSentenceOrderPrediction(tokenizer)([texts[0]])

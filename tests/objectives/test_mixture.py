@@ -16,7 +16,7 @@ from hf_encoders import (
     DocumentChunks,
     SentenceBlocks,
 )
-from hf_encoders.objectives.examples import EpochDataset
+from hf_encoders.objectives.dataset import EpochDataset, Example
 from hf_encoders.objectives.mixture import MixedExamples, passes_table, passes_warnings, source_seed
 from tests.corpus.corpora import equal_documents, make_dataset, random_documents
 
@@ -41,8 +41,8 @@ class Numbered(EpochDataset):
     def __len__(self):
         return self.size
 
-    def examples(self, indices):
-        return [(self.name, self.epoch, int(index)) for index in indices]
+    def example(self, index):
+        return Example([np.array([self.epoch, index])], self.key(index), languages=[self.name])
 
 
 def blocks(count: int, seed: int = 0, documents: int = 0) -> SentenceBlocks:
@@ -58,9 +58,8 @@ def mixture(**options) -> MixedExamples:
 def drawn(mixed: MixedExamples, epoch: int) -> dict[str, list[tuple[int, int]]]:
     """(pass, example) of each source in an epoch."""
     found = {name: [] for name in mixed.sources}
-    for part in mixed.at_epoch(epoch)[:]:
-        for name, number, example in part:
-            found[name].append((number, example))
+    for example in mixed.at_epoch(epoch)[:]:
+        found[example.languages[0]].append(tuple(example.segments[0].tolist()))
     return found
 
 
@@ -111,14 +110,13 @@ def test_other_sources_change_no_random_number_of_a_source():
     more = MixedExamples({**sources, "a": blocks(4, documents=3)})
     for one in (mixed, turned, more):
         one.set_epoch(1)
-    keys = [{part.languages[0]: part.keys.tolist() for part in one[:]} for one in (mixed, turned, more)]
-    assert keys[0] == keys[1] and set(keys[2]) == {"a", "en", "de"}
-    assert [keys[2][name] for name in ("en", "de")] == [keys[0][name] for name in ("en", "de")]
+    keys = [[(example.languages[0], example.key) for example in dataset[:]] for dataset in (mixed, turned, more)]
+    assert keys[0] == keys[1] == [key for key in keys[2] if key[0] != "a"] and len(keys[2]) == 20
 
 
 def test_sources_share_no_random_number_though_their_text_and_seed_are_the_same():
     mixed = MixedExamples({"one": blocks(9, seed=3), "two": blocks(9, seed=3)}, seed=3)
-    keys = [key for epoch in range(3) for part in mixed.at_epoch(epoch)[:] for key in part.keys.tolist()]
+    keys = [example.key for epoch in range(3) for example in mixed.at_epoch(epoch)[:]]
     assert len(set(keys)) == len(keys) == 54
     seeds = {source_seed(seed, name) for seed in range(20) for name in ("en", "de", "EN", "", "ab", "a")}
     assert len(seeds) == 120 and all(0 <= seed < 2**63 for seed in seeds)
@@ -129,26 +127,22 @@ def test_each_pass_is_masked_anew(tokenizer):
     mixed = MixedExamples({"en": blocks(9), "gsw": blocks(2, documents=2)}, weights={"en": 1, "gsw": 1}, seed=5)
     mixed = MixedExamples(mixed.sources, weights={"en": 1, "gsw": 1}, examples_per_epoch=16, seed=5)
     mixed.set_epoch(0)
-    (found,) = [part for part in mixed[:] if part.languages[0] == "gsw"]
-    batch = DataCollatorForMaskedLM(tokenizer, mask_probability=0.3)([found])
-    assert len(found) == 8 and len(set(found.keys.tolist())) == 8
+    examples = [example for example in mixed[:] if example.languages[0] == "gsw"]
+    batch = DataCollatorForMaskedLM(tokenizer, mask_probability=0.3)(examples)
+    assert len(examples) == 8 and len({example.key for example in examples}) == 8
     assert len({tuple(row) for row in (batch["labels"] != -100).tolist()}) > 4
 
 
-def test_a_batch_is_one_object_for_each_source_and_the_same_in_parts(tokenizer):
-    mixed, collator = mixture(alpha=0.5), DataCollatorForMaskedLM(tokenizer)
+def test_a_batch_is_the_same_in_parts_and_in_any_order(tokenizer):
+    mixed, collator = mixture(alpha=0.5), DataCollatorForMaskedLM(tokenizer, pad_to_multiple_of=20)
     mixed.set_epoch(2)
     order = np.random.default_rng(0).permutation(len(mixed))
-    whole = mixed.__getitems__(order)
-    assert [part.languages[0] for part in whole] == ["de", "en", "gsw"] and sum(map(len, whole)) == 18
-
-    def rows(parts):
-        batch = collator(parts)
-        return list(zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True))
-
-    halves = rows(mixed.__getitems__(order[:7])) + rows(mixed.__getitems__(order[7:]))
-    assert sorted(halves) == sorted(rows(whole))
-    assert len(mixed[3]) == 1 and sum(map(len, mixed[3:9])) == 6 and sum(map(len, mixed[[-1, 0]])) == 2
+    whole = collator(mixed[order])
+    halves = [collator(mixed[part]) for part in (order[:7], order[7:])]
+    for name, value in whole.items():
+        assert torch.equal(value, torch.cat([half[name] for half in halves]))
+        assert torch.equal(value, collator(mixed[:])[name][torch.from_numpy(order)])
+    assert [len(mixed[index]) for index in (slice(3, 9), [-1, 0])] == [6, 2]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -159,11 +153,11 @@ def test_any_process_that_reads_an_example_reads_the_same(tokenizer, workers):
     mixed[:]
     copies = [mixed, pickle.loads(pickle.dumps(mixed)), mixture(alpha=0.4, languages={"gsw": "de"}).at_epoch(1)]
     mixed.at_epoch(4)[:]
-    loader = DataLoader(mixed, batch_size=4, num_workers=workers, collate_fn=lambda parts: parts)
-    keys = [[key for parts in loader for part in parts for key in part.keys.tolist()]]
-    keys += [[key for part in one[:] for key in part.keys.tolist()] for one in copies]
-    assert all(one == keys[0] for one in keys)
-    assert [set(part.languages) for part in mixed[:]] == [{"de"}, {"en"}, {"de"}]
+    loader = DataLoader(mixed, batch_size=4, num_workers=workers, collate_fn=lambda examples: examples)
+    keys = [[example.key for examples in loader for example in examples]]
+    keys += [[example.key for example in dataset[:]] for dataset in copies]
+    assert all(other == keys[0] for other in keys)
+    assert "".join(example.languages[0][0] for example in mixed[:]).count("e") == int(mixed.counts_before(1)[1])
 
 
 def test_pairs_stay_within_a_source(tokenizer):
@@ -193,7 +187,6 @@ def test_labels_and_roles_go_with_their_dialogues_where_a_batch_crosses_passes(t
     mixed = MixedExamples({"talk": Dialogues(make_dataset(turns), 12)}, examples_per_epoch=8).at_epoch(0)
     batch = DataCollatorForDialogueLM(tokenizer)(mixed[:])
     alone = [DataCollatorForDialogueLM(tokenizer)([mixed[i]]) for i in range(8)]
-    assert len(mixed[:]) == 2  # of the two passes
     for name in ("input_ids", "token_type_ids", "labels", "next_sentence_label"):
         assert batch[name].tolist() == torch.cat([one[name] for one in alone]).tolist()
 
@@ -201,7 +194,7 @@ def test_labels_and_roles_go_with_their_dialogues_where_a_batch_crosses_passes(t
 def test_weights_of_zero_leave_a_source_out():
     mixed = mixture(weights={"en": 1, "de": 0, "gsw": 1})
     mixed.set_epoch(0)
-    assert [part.languages[0] for part in mixed[:]] == ["en", "gsw"]
+    assert {example.languages[0] for example in mixed[:]} == {"en", "gsw"}
     assert len(mixed) == 13 and mixed.passes == {"de": 0.0, "en": 6.5 / 11, "gsw": 6.5 / 2}
 
 
@@ -213,9 +206,9 @@ def test_a_source_that_is_left_out_does_not_lengthen_the_epoch(caplog):
 
 def test_evaluation_is_always_that_of_the_first_epoch():
     mixed = mixture(redraw=False)
-    first = [part.keys.tolist() for part in mixed[:]]
+    first = [example.key for example in mixed[:]]
     mixed.set_epoch(3)
-    assert [part.keys.tolist() for part in mixed[:]] == first
+    assert [example.key for example in mixed[:]] == first
 
 
 def test_the_share_of_every_batch_is_that_of_the_mixture():

@@ -5,11 +5,9 @@ import pytest
 import torch
 import transformers
 
-from hf_encoders import DataCollatorForMaskedLM, ParallelPairs, SentenceBlocks, get_objective
-from hf_encoders.corpus.randomness import example_keys
-from hf_encoders.objectives.batches import Segments
-from hf_encoders.objectives.examples import TextExamples
+from hf_encoders import DataCollatorForMaskedLM, Example, ParallelPairs, SentenceBlocks, get_objective
 from hf_encoders.objectives.objective import first_position
+from hf_encoders.objectives.randomness import Key
 from tests.corpus.corpora import make_dataset, random_documents
 from tests.models.tiny import MASKED_LM, NO_DROPOUT, tiny_model
 
@@ -39,10 +37,12 @@ class TestPairs:
         drawn = []
         for epoch in (0, 1):
             pairs.set_epoch(epoch)
-            (examples,) = pairs.__getitems__(range(2000))
-            first = examples.segments.end[::2] - examples.segments.begin[::2] == 2
-            assert (examples.languages[::2] == np.where(first, "en", "zh")).all()
-            assert (examples.languages[1::2] == np.where(first, "zh", "en")).all()
+            examples = pairs[:]
+            first = np.array([len(example.segments[0]) == 2 for example in examples])
+            assert all(
+                example.languages == (["en", "zh"] if len(example.segments[0]) == 2 else ["zh", "en"])
+                for example in examples
+            )
             drawn.append(first)
         # Standard deviations of 2,000 fair coins: 0.011; four of them.
         shares = [drawn[0].mean(), (drawn[0] == drawn[1]).mean()]
@@ -51,11 +51,10 @@ class TestPairs:
     def test_examples_are_a_function_of_seed_epoch_and_number_alone(self):
         pairs = pairs_of(redraw=True, seed=3)
         pairs.set_epoch(4)
-        (together,) = pairs.__getitems__([7, 3, 20])
-        for place, index in enumerate((7, 3, 20)):
-            (alone,) = pairs_of(redraw=True, seed=3).at_epoch(4).__getitems__([index])
-            assert [ids.tolist() for ids in alone.token_ids(0)] == [ids.tolist() for ids in together.token_ids(place)]
-            assert alone.keys[0] == together.keys[place]
+        for index, example in zip((7, 3, 20), pairs[[7, 3, 20]], strict=True):
+            alone = pairs_of(redraw=True, seed=3).at_epoch(4)[index]
+            assert [ids.tolist() for ids in alone.segments] == [ids.tolist() for ids in example.segments]
+            assert alone.key == example.key
 
     def test_pairs_that_are_too_long_are_left_out_and_counted(self):
         documents = make_dataset([[[5] * 8, [6] * 8], [[5] * 9, [6] * 8], [[5], [6] * 15], [[5] * 3, [6]]])
@@ -63,12 +62,10 @@ class TestPairs:
         pairs = pairs_of(documents, 21, max_sentence_length=8)
         assert (len(pairs), pairs.num_left_out) == (2, 2)
         assert "2 pairs of en-zh, 2 left out" in repr(pairs)
-        lengths = DataCollatorForMaskedLM.example_lengths(None, pairs_of(documents, 20).examples(np.arange(3)))
-        assert lengths.tolist() == [20, 20, 8]
 
     def test_many_pairs_that_are_left_out_are_warned_of(self, monkeypatch):
         told = []
-        monkeypatch.setattr("hf_encoders.objectives.parallel.logger.warning_once", told.append)
+        monkeypatch.setattr("hf_encoders.objectives.mlm.logger.warning_once", told.append)
         documents = make_dataset([[[5] * 8, [6] * 8]] * 2 + [[[5], [6]]] * 18)
         pairs_of(documents, 19)
         assert told == []
@@ -102,10 +99,9 @@ class TestBatches:
         """x = 1 20 21 1 and y = 1 40 1, as `concat_batches` with `reset_positions` gives them."""
         tokenizer = make_tokenizer(60)
         tokenizer.sep_token = tokenizer.cls_token  # XLM's `</s>`
-        segments = Segments(np.array([20, 21, 40]), None, np.array([0, 2]), np.array([2, 3]), np.array([2]))
-        texts = TextExamples(segments, example_keys(0, 0, [0]), languages=np.array(["en", "zh"]), restarts=True)
+        pair = Example([np.array([20, 21]), np.array([40])], Key(0, 0, 0), languages=["en", "zh"], restarts=True)
         for packed in (False, True):
-            batch = self.batch_of(tokenizer, [texts], packed=packed, first_position=0, lang2id={"zh": 7, "en": 4})
+            batch = self.batch_of(tokenizer, [pair], packed=packed, first_position=0, lang2id={"zh": 7, "en": 4})
             assert batch["input_ids"].tolist() == [[1, 20, 21, 1, 1, 40, 1]]
             assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 2]]
             assert batch["langs"].tolist() == [[4, 4, 4, 4, 7, 7, 7]]
@@ -136,7 +132,7 @@ class TestBatches:
             for positions, real in zip(padded["position_ids"], is_real, strict=True)
         ]
         assert rows[0] == list(range(len(rows[0])))
-        first, second = (features[1].segments.end - features[1].segments.begin)[:2] + 2
+        first, second = (len(segment) + 2 for segment in features[1].segments)
         assert rows[1] == [*range(first), *range(second)]
         whole = self.batch_of(tokenizer, features, packed=True, first_position=position)
         assert whole["position_ids"][0, -4:].sub(position).tolist() == [0, 1, 2, 3]
@@ -163,12 +159,12 @@ class TestBatches:
         assert not {"position_ids", "langs"} & self.batch_of(tokenizer, [block]).keys()
 
     def test_languages_of_the_corpus_that_the_model_does_not_know(self, tokenizer):
-        (pair,) = pairs_of().__getitems__([0])
+        pair = pairs_of()[0]
         with pytest.raises(ValueError, match="language 'zh' of the examples is not one of the model's, en, de:"):
             self.batch_of(tokenizer, [pair], first_position=0, lang2id={"en": 0, "de": 1})
         with pytest.raises(ValueError, match="the examples have no language"):
             self.batch_of(tokenizer, [SentenceBlocks(corpus(), LENGTH, redraw=False)[0]], lang2id=LANG2ID)
-        with pytest.raises(ValueError, match="langs is missing|languages is present in some examples"):
+        with pytest.raises(ValueError, match="the examples have no language"):
             self.batch_of(tokenizer, [pair, {"input_ids": [1, 7, 2]}], first_position=0, lang2id=LANG2ID)
         with pytest.raises(ValueError, match=r"lang2id=\['en', 'zh'\] must name each language's id"):
             DataCollatorForMaskedLM(tokenizer, lang2id=["en", "zh"])

@@ -5,14 +5,19 @@ import pytest
 import torch
 from transformers import BatchEncoding
 
-from hf_encoders.objectives.batches import rows_of_mappings
+from hf_encoders import DataCollatorForMaskedLM
 
 
 GOOD = {"input_ids": [1, 5, 2], "token_type_ids": [0, 0, 1], "attention_mask": [1, 1, 1]}
 
 
+@pytest.fixture
+def collator(tokenizer):
+    return DataCollatorForMaskedLM(tokenizer, packed=True, mask_probability=1e-9, at_least_one=False)
+
+
 @pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor, lambda row: np.array(row, dtype=np.uint16)])
-def test_rows_of_any_kind(kind):
+def test_rows_of_any_kind(collator, kind):
     given = [
         {name: kind(values) for name, values in row.items()}
         for row in (GOOD, {"input_ids": [0, 1, 6], "token_type_ids": [0, 0, 1], "attention_mask": [0, 1, 1]})
@@ -23,10 +28,10 @@ def test_rows_of_any_kind(kind):
         [GOOD, given[1]],
         [given[0] | {"label": 1}, given[1]],
     ):
-        rows = rows_of_mappings(features)
-        assert rows.ids.tolist() == [1, 5, 2, 1, 6]
-        assert rows.token_type_ids.tolist() == [0, 0, 1, 0, 1]
-        assert (rows.lengths.tolist(), rows.ids.dtype, rows.word_starts) == ([3, 2], np.int64, None)
+        batch = collator(features)
+        assert batch["input_ids"].tolist() == [[1, 5, 2, 1, 6]]
+        assert batch["token_type_ids"].tolist() == [[0, 0, 1, 0, 1]]
+        assert batch["cu_seq_lens_q"].tolist() == [0, 3, 5]
 
 
 @pytest.mark.parametrize("kind", [list, np.array])
@@ -37,34 +42,31 @@ def test_rows_of_any_kind(kind):
         ({"token_type_ids": [0, 0]}, "token_type_ids of row 1 .* 2 values, input_ids 3"),
         ({"attention_mask": [1, 1, 1, 0]}, "attention_mask of row 1 .* 4 values, input_ids 3"),
         ({"token_type_ids": [0.0, 0.5, 1.0]}, "token_type_ids must be .* integers.*row 1 "),
-        ({"input_ids": [1.5, 5.0, 2.0]}, "input_ids must be .* integers.*row 1 "),
         ({"input_ids": ["a", "b", "c"]}, "input_ids must be .* integers.*row 1 "),
         ({"input_ids": [[1], [2], [3]]}, "input_ids must be .*row 1 .*SentenceBlocks"),
         ({"input_ids": [], "token_type_ids": [], "attention_mask": []}, r"input_ids must be a non-empty .*row 1 "),
     ],
 )
-def test_a_wrong_row_is_named(kind, changes, message):
+def test_a_wrong_row_is_named(collator, kind, changes, message):
     row = {name: kind(values) for name, values in (GOOD | changes).items()}
     with pytest.raises(ValueError, match=message):
-        rows_of_mappings([{name: kind(values) for name, values in GOOD.items()}, row, row])
-    with pytest.raises(ValueError, match=message.replace("row 1", "row 0")):
-        rows_of_mappings([row])
+        collator([{name: kind(values) for name, values in GOOD.items()}, row, row])
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([GOOD, {"input_ids": [1, 2]}], "attention_mask is in some rows .*row 1 differs"),
-        ([{"input_ids": [1, 2]}, GOOD], "attention_mask is in some rows .*row 1 differs"),
-        ([GOOD, GOOD, {"token_type_ids": [0], "attention_mask": [1]}], "input_ids is in some rows .*row 2 differs"),
+        ([GOOD, {"input_ids": [1, 2]}], "token_type_ids is in some examples"),
+        ([GOOD, GOOD, {"token_type_ids": [0], "attention_mask": [1]}], "input_ids is missing, row 2"),
         ([{"text": "One."}], r"input_ids is missing.*\['text'\].*tokenize"),
         ([GOOD, GOOD | {"token_type_ids": None}], "token_type_ids must be .*row 1 .*None"),
         ([GOOD, GOOD | {"input_ids": [1, None, 2]}], "input_ids must be .*row 1 "),
         ([GOOD, GOOD | {"input_ids": [1, 2**64, 2]}], "input_ids must be .*row 1 "),
         ([GOOD, GOOD | {"input_ids": [[1], [2, 3], [4]]}], "input_ids must be .*row 1 .*SentenceBlocks"),
         ([GOOD, GOOD | {"input_ids": "abc"}], "input_ids must be .*row 1 "),
+        ([GOOD, GOOD | {"input_ids": [1, -5, 2]}], "ids from -5"),
     ],
 )
-def test_rows_that_do_not_fit_together_are_refused(rows, message):
+def test_rows_that_do_not_fit_together_are_refused(collator, rows, message):
     with pytest.raises(ValueError, match=message):
-        rows_of_mappings(rows)
+        collator(rows)

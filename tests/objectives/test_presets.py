@@ -14,13 +14,13 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.objectives import presets
-from hf_encoders.objectives.blocks import SentenceBlocks
-from hf_encoders.objectives.chunk_arrays import DocumentChunks
-from hf_encoders.objectives.collators import DataCollatorForMaskedLM
-from hf_encoders.objectives.pair_collators import (
+from hf_encoders import (
+    DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
+    DocumentChunks,
+    SentenceBlocks,
+    presets,
 )
 from tests.objectives import original_code
 from tests.objectives.original_code import CLS, MASK, SEP

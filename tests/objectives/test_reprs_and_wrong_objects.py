@@ -46,13 +46,10 @@ class TestReprs:
         )
 
     def test_examples_show_their_size(self, corpus):
-        chunks = DocumentChunks(corpus, max_length=24, redraw=False)
-        tokens = sum(map(len, chunks[0].sentences(0)))
-        assert repr(chunks[0]) == f"ChunkExamples(1 chunks, {tokens} tokens, max_length=24)"
-        block = SentenceBlocks(corpus, max_length=24, redraw=False)[0]
-        assert repr(block) == f"TextExamples(1 examples, {sum(map(len, block.token_ids(0)))} tokens)"
-        for part in (chunks.corpus, chunks[0].corpus, block.segments):
-            assert "array" not in repr(part) and len(repr(part)) < 100
+        for example in (DocumentChunks(corpus, 24, redraw=False)[0], SentenceBlocks(corpus, 24, redraw=False)[0]):
+            count, tokens = len(example.segments), sum(map(len, example.segments))
+            name = type(example).__name__
+            assert repr(example) == f"{name}({count} segments, {tokens} tokens, Key(seed=0, epoch=0, example=0))"
 
     def test_collators_and_callback_show_their_options(self, tokenizer):
         assert (
@@ -81,7 +78,7 @@ def test_slices_and_lists_of_indices_are_a_batch(corpus, tokenizer):
     ):
         expected = collator([data[i] for i in (1, 3)])["input_ids"]
         for index in (slice(1, 5, 2), [1, 3], np.array([1, 3]), slice(1 - len(data), 5 - len(data), 2)):
-            assert collator([data[index]])["input_ids"].tolist() == expected.tolist()
+            assert collator(data[index])["input_ids"].tolist() == expected.tolist()
         assert len(data[:]) == len(data)
         with pytest.raises(IndexError, match="but there are"):
             data[[0, len(data)]]

@@ -256,12 +256,12 @@ def test_random_numbers_are_of_the_example_and_place_alone():
                 rows = [row[mask == 1] for row, mask in zip(bits, batch["attention_mask"], strict=True)]
                 assert not bits[batch["attention_mask"] == 0].any()
             for example, row in zip(examples, rows, strict=True):
-                found.setdefault(int(example.keys[0]), []).append(row.tolist())
+                found.setdefault(example.key, []).append(row.tolist())
     assert all(one == other for one, other in found.values()) and len(found) == len(blocks)
     numbers = np.concatenate([rows[0] for rows in found.values()])
     assert len(set(numbers.tolist())) == len(numbers) and numbers.min() >= 0 and numbers.max() < 2**32
     assert abs(numbers.mean() / 2**32 - 0.5) < 6 * 12**-0.5 / len(numbers) ** 0.5
-    before = found[int(blocks[0].keys[0])][0]
+    before = found[blocks[0].key][0]
     blocks.set_epoch(1)
     assert DataCollatorForReplacedTokenDetection(make_tokenizer())([blocks[0]])["random_bits"][0].tolist() != before
 

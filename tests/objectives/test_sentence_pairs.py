@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from hf_encoders.corpus.randomness import Key
 from hf_encoders.objectives.chunks import ChunkExample, ChunkRule, DocumentChunks
+from hf_encoders.objectives.randomness import Key
 from hf_encoders.objectives.sentence_pairs import (
     chunk_of_sentences,
     make_pair,

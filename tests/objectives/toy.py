@@ -1,8 +1,5 @@
 """An objective from outside of the package, with the collator it needs."""
 
-import numpy as np
-import torch
-
 from hf_encoders import DataCollatorForMaskedLM, LossTerm, Objective, SentenceBlocks, register_objective
 from hf_encoders.registration import add_family
 from tests.objectives.configuration_toy import ToyConfig
@@ -11,11 +8,11 @@ from tests.objectives.configuration_toy import ToyConfig
 class OddCollator(DataCollatorForMaskedLM):
     """Masked tokens, and for every third example no label beside them."""
 
-    def make_rows(self, features):
-        rows, labels = super().make_rows(features)
-        first = np.cumsum(rows.lengths) - rows.lengths + 1
-        odd = np.where(rows.keys % 3 == 0, -100, rows.ids[first] % 2)
-        return rows, {**labels, "odd_label": torch.from_numpy(odd.astype(np.int64))}
+    label_arguments = {"odd": "odd_label"}
+
+    def prepare(self, example):
+        example.labels["odd"] = -100 if example.key.example % 3 == 0 else int(example.segments[0][0]) % 2
+        return example
 
 
 class OddFirstToken(Objective):

@@ -80,7 +80,7 @@ def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plans, "gemm_rate", lambda *arguments: 1e9)
     monkeypatch.setattr(plans, "memory_rate", lambda device: 1e8)
-    plan, config = a_plan((Phase(80, 24, 3),), examples={"short_sequence_probability": 0.0, "original_code": True})
+    plan, config = a_plan((Phase(80, 24, 3),), examples={"short_sequence_probability": 0.0})
     highest, half_width = plans.REACHED_SHARES[torch.float32]
     rate = 1e9 * highest * 128 / (128 + half_width)
     predicted = round(0.225 * 54)

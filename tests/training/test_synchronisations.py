@@ -95,6 +95,6 @@ def test_what_does_not_wait_finds_the_same():
 
 def test_without_the_copy_each_reading_waits(on_cuda, tmp_path, monkeypatch):
     """So the count counts."""
-    monkeypatch.setattr("hf_encoders.objectives.batches.keep_on_host", lambda *batches: None)
+    monkeypatch.setattr("hf_encoders.objectives.batch.keep_on_host", lambda *batches: None)
     for waits in waits_of(launched_steps.make_trainer("nsp", "alone", tmp_path), on_cuda):
         assert waits["to cpu"] > 5
