@@ -97,3 +97,13 @@ def is_language_code(code: str) -> bool:
     [True, True, False, False, False, False]
     """
     return code in LANGUAGES or re.fullmatch(r"[a-z]{3}", code) is not None
+
+
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of an error's message, or its type if the message is empty.
+
+    >>> first_line(ValueError("weights are missing\nTraceback ...")), first_line(TimeoutError())
+    ('weights are missing', 'TimeoutError')
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -34,8 +34,7 @@ from transformers.utils import (
     find_adapter_config_file,
 )
 
-from hf_encoders.errors import first_line
-from hf_encoders.inputs import REMEDY, check_checkpoint, check_model
+from hf_encoders.inputs import REMEDY, check_checkpoint, check_model, first_line
 from hf_encoders.models.encoder_checkpoints import refuse_shards_elsewhere
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations, family_classes

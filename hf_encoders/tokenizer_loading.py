@@ -14,7 +14,7 @@ from transformers.utils import (
     logging,
 )
 
-from hf_encoders.errors import first_line
+from hf_encoders.inputs import first_line
 from hf_encoders.loading import is_local, name_for_errors, optional_file
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations

@@ -79,7 +79,7 @@ def load_split(arguments: argparse.Namespace) -> "datasets.Dataset | datasets.It
     """The split of --dataset."""
     import datasets
 
-    from hf_encoders.errors import first_line
+    from hf_encoders.inputs import first_line
     from hf_encoders.loading import NOT_HERE, why_unreachable
 
     name = arguments.dataset

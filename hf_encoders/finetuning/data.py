@@ -15,8 +15,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.labelled_files import read_file
-from hf_encoders.errors import first_line
 from hf_encoders.finetuning.shared_options import HELD_OUT_SHARE, NO_SPLIT, SPLITS, DataSource
+from hf_encoders.inputs import first_line
 
 
 def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:

@@ -15,7 +15,7 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from hf_encoders.errors import first_line
+from hf_encoders.inputs import first_line
 from hf_encoders.models.encoder_arguments import check_ids, on_host
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import ObjectiveSums, chunk_scores, normalised, pair_share_of_batch

@@ -10,8 +10,7 @@ from huggingface_hub import ModelCard
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from safetensors import SafetensorError, safe_open
 
-from hf_encoders.errors import first_line
-from hf_encoders.inputs import is_language_code
+from hf_encoders.inputs import first_line, is_language_code
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.card import is_repo_id

@@ -8,7 +8,7 @@ import torch
 from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
 
-from hf_encoders.errors import first_line
+from hf_encoders.inputs import first_line
 
 
 # Field of `TrainingArguments` -> the test that its value must pass, in words. torch refuses some others without naming
