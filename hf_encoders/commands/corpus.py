@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_encoders.corpus.text_options import add_text_arguments, check_text, load_split
+from hf_encoders.corpus.text_files import add_text_arguments, check_text, load_split
 from hf_encoders.inputs import check_exists, check_name_or_path, check_packages
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder

@@ -11,8 +11,7 @@ package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
 import argparse
 from pathlib import Path
 
-from hf_encoders.corpus.text_files import check_text_files
-from hf_encoders.corpus.text_options import add_text_arguments, check_text
+from hf_encoders.corpus.text_files import add_text_arguments, check_text, check_text_files
 from hf_encoders.inputs import check_name_or_path, check_packages
 from hf_encoders.registration import family_names, vocabulary_kinds
 from hf_encoders.source_literals import constant

@@ -3,10 +3,6 @@
 import numpy as np
 
 
-# Odd, 64 random bits: a row's hash is the polynomial of its numbers at this one, modulo 2**64.
-_BASE = np.uint64(0xD1B54A32D192ED03)
-
-
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
     """Lengths `(n,)` -> where each row begins, and the end of the last one; `int64` of shape `(n + 1,)`.
 
@@ -49,19 +45,3 @@ def are_equal(
     differs = values[ranges(begin[left], end[left])] != values[ranges(other_begin[left], other_end[left])]
     equal[left] = np.diff(offsets_of(differs)[offsets_of((end - begin)[left])]) == 0
     return equal
-
-
-def hashes_of_rows(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """A 64-bit hash of each row of integers, of `lengths` values, at least 1 each; `uint64` of the shape of `lengths`.
-
-    >>> hashes = hashes_of_rows(np.array([5, 6, 5, 5, 6]), np.array([2, 1, 2]))
-    >>> hashes[0] == hashes[2], hashes[0] == hashes[1]
-    (np.True_, np.False_)
-    """
-    if not len(lengths):
-        return np.empty(0, dtype=np.uint64)
-    begins = offsets_of(lengths)[:-1]
-    with np.errstate(over="ignore"):
-        powers = np.cumprod(np.full(int(lengths.max()), _BASE))
-        places = np.arange(len(values)) - np.repeat(begins, lengths)
-        return np.add.reduceat((values.astype(np.uint64) + np.uint64(1)) * powers[places], begins)

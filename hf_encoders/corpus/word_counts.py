@@ -18,7 +18,7 @@ from itertools import islice
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.sampling import Sampling
+from hf_encoders.corpus.named_sources import Sampling
 from hf_encoders.corpus.segmentation import replace_lone_surrogates
 
 

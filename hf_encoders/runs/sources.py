@@ -14,11 +14,10 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.documents import read_documents
 from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
-from hf_encoders.corpus.named_sources import UNNAMED, in_words, languages_of, named_paths
+from hf_encoders.corpus.named_sources import UNNAMED, Sampling, in_words, languages_of, named_paths
 from hf_encoders.corpus.parallel import parallel_languages
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, cross_entropy, token_counts
-from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.segmentation import splitter_for
 from hf_encoders.corpus.settings import OtherSettingsError, tokenizer_fingerprint
 from hf_encoders.corpus.similar_words import (
