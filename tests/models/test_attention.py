@@ -27,7 +27,10 @@ from tests.models.tiny import (
 
 RELATIVE = ("relative_key", "relative_key_query")
 each_family = pytest.mark.parametrize("model_class", BASE_MODELS)
-each_relative_family = pytest.mark.parametrize("model_class", WITH_RELATIVE)
+BLOCKS = ("bert", "albert", "distilbert", "xlm")  # kinds of block that have relative positions
+each_relative_family = pytest.mark.parametrize(
+    "model_class", [cls for cls in WITH_RELATIVE if cls.config_class.model_type in BLOCKS]
+)
 each_relative_type = pytest.mark.parametrize("position_embedding_type", RELATIVE)
 each_kernel = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 
