@@ -16,7 +16,7 @@ from tests.corpus.trained import FAMILIES, digests, train
 from tests.hub.remote_process import run_without_package
 
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 KINDS = [HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig, HfeXLMConfig]  # one of each kind of vocabulary
 SCRIPTS = ["हिन्दी में लिखा है", "Über den Fluß geht es", "ภาษาไทยมีสระ", "plain English words"] * 30
 # Ids of the special tokens in the published tokenizers; BERT's without its spare entries. "last" is V - 1.
