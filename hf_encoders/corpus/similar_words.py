@@ -13,7 +13,6 @@ instead.
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from scipy.sparse.linalg import svds
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.ragged import offsets_of, ranges
+from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.settings import tokenizer_fingerprint
 from hf_encoders.corpus.text_files import check_is_text
 from hf_encoders.corpus.units import WORD, begins_of, spellings, text_of
@@ -51,72 +50,7 @@ MOST_FALL_BACKS = 0.1  # of the masked words; the limit of MacBERT's journal ver
 Word = tuple[int, ...]  # token ids
 
 
-class _Arrays:
-    """Lookup by arrays of numbers of words, for masking of whole batches."""
-
-    words: list[Word]
-    table: dict[Word, list[Word]]
-
-    @cached_property
-    def _numbers(self) -> dict[Word, int]:
-        return {word: number for number, word in enumerate(self.words)}
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        """Similar words of each word."""
-        return np.array([len(self.table.get(word, ())) for word in self.words], dtype=np.int64)
-
-    @cached_property
-    def tokens(self) -> np.ndarray:
-        """Token ids of all words."""
-        return np.array([token for word in self.words for token in word], dtype=np.int32)
-
-    @cached_property
-    def offsets(self) -> np.ndarray:
-        """Where each word begins in `tokens`."""
-        return offsets_of(np.array([len(word) for word in self.words], dtype=np.int64))
-
-    @cached_property
-    def similar_offsets(self) -> np.ndarray:
-        """Where the similar words of each word begin in `similar_numbers`."""
-        return offsets_of(self.counts)
-
-    @cached_property
-    def similar_numbers(self) -> np.ndarray:
-        """Numbers of the similar words of all words."""
-        similar = [self._numbers[other] for word in self.words for other in self.table.get(word, ())]
-        return np.array(similar, dtype=np.int64)
-
-    def find(self, ids: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Return the number of each word in a text, -1 for none."""
-        bounds = zip(begin.tolist(), end.tolist(), strict=True)
-        return np.array([self._numbers.get(tuple(ids[b:e].tolist()), -1) for b, e in bounds], dtype=np.int64)
-
-    def has_similar(self, words: np.ndarray) -> np.ndarray:
-        """Return whether words have a similar one."""
-        return (words >= 0) & np.append(self.counts > 0, False)[words]
-
-    def choose_similar(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        """Return one of the similar words of each word that has some."""
-        return self.similar_numbers[self.similar_offsets[words] + (uniforms * self.counts[words]).astype(np.int64)]
-
-    def choose_of_length(self, lengths: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        """Return any word of each length; -1 for none."""
-        of_length = {length: np.flatnonzero(np.diff(self.offsets) == length) for length in set(lengths.tolist())}
-        pairs = zip((of_length[length] for length in lengths.tolist()), uniforms.tolist(), strict=True)
-        return np.array([words[int(u * len(words))] if len(words) else -1 for words, u in pairs], dtype=np.int64)
-
-    def tokens_of(self, words: np.ndarray) -> np.ndarray:
-        """Return token ids of words, concatenated."""
-        return self.tokens[ranges(self.offsets[words], self.offsets[words + 1])]
-
-    def missing_share(self, ids: np.ndarray, word_starts: np.ndarray) -> float:
-        """Return the share of the words of a text without a similar one."""
-        begin = np.flatnonzero(word_starts)
-        return float(1 - self.has_similar(self.find(ids, begin, np.append(begin[1:], len(ids)))).mean())
-
-
-class SimilarWords(_Arrays):
+class SimilarWords:
     """Words, and the similar words of each.
 
     Args:

@@ -536,7 +536,7 @@ class Masker:
         return np.maximum(counts, 1).astype(np.float64)
 
     def _checked(self, similar_words: SimilarWords | None) -> SimilarWords:
-        if not isinstance(similar_words, SimilarWords) or not similar_words.counts.any():
+        if not isinstance(similar_words, SimilarWords) or not similar_words.table:
             what = "missing" if similar_words is None else repr(similar_words)
             raise ValueError(
                 f"similar_words is {what}: similar_replace_probability={self.masking.similar_replace_probability} "

@@ -240,7 +240,8 @@ class TestUnitsAndSimilarWords:
         options = ["--lexicon", lists["names"], "--phrases", lists["phrases"], "--similar-words", lists["similar"]]
         assert corpus(*common, *options) == 0
         assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[15, 1, 7, 5]]]
-        assert SimilarWords.load(tmp_path / "out", tokenizer).counts.tolist() == [2, 0, 0]
+        similar = SimilarWords.load(tmp_path / "out", tokenizer)
+        assert len(similar) == 3 and [len(words) for words in similar.table.values()] == [2]
         printed = capsys.readouterr().out
         assert "entities" in printed and "words of the corpus without a similar one: 75.0%" in printed
         assert "warning: 75% of the words have no similar one" in printed
@@ -257,7 +258,7 @@ class TestUnitsAndSimilarWords:
         assert corpus(*common, "--phrases", "--similar-words", "build", "--workers", "1") == 0
         assert (tmp_path / "out" / "phrases.tsv").read_text().splitlines()[1] == "w20 w21\t300\t1.000"
         table = SimilarWords.load(tmp_path / "out", tokenizer)
-        assert {5, 6, 7, 8} <= set(table.tokens.tolist())
+        assert {5, 6, 7, 8} <= {token for word in table.words for token in word}
         with pytest.raises(ValueError, match="was made with another tokenizer"):
             SimilarWords.load(tmp_path / "out", make_tokenizer(70))
         assert corpus(*common, "--overwrite") == 0

@@ -540,7 +540,7 @@ def test_a_word_becomes_one_of_its_similar_words(tokenizer, table):
     ids, lengths = rows_of_words(300)
     masked = mask(macbert(tokenizer, table, **SIMILAR_ONLY), ids, lengths)
     starts, sizes = words_of(ids)
-    is_chosen, seen, known = masked.predicted[starts], {}, {tuple(word) for word in words_in(table)}
+    is_chosen, seen, known = masked.predicted[starts], {}, set(table.words)
     for start, size in zip(starts[is_chosen].tolist(), sizes[is_chosen].tolist(), strict=True):
         assert masked.predicted[start : start + size].all()
         word, new = (tuple(values[start : start + size].tolist()) for values in (ids, masked.ids))
@@ -549,10 +549,6 @@ def test_a_word_becomes_one_of_its_similar_words(tokenizer, table):
         seen.setdefault(word, set()).add(new)
     assert max(len(new) for word, new in seen.items() if len(word) == 1 and word[0] < 400) == 2
     assert np.array_equal(masked.ids[~masked.predicted], ids[~masked.predicted])
-
-
-def words_in(table):
-    return np.split(table.tokens, np.cumsum(table.lengths)[:-1])
 
 
 def test_macbert_law(tokenizer, table):
@@ -565,9 +561,7 @@ def test_macbert_law(tokenizer, table):
     chosen, sizes = starts[masked.predicted[starts]], sizes[masked.predicted[starts]]
     assert masked.predicted[chosen + sizes - 1].all()
     same = masked.ids[chosen] == ids[chosen]
-    first_tokens = {
-        word: {int(other[0]) for other in table.similar(word)} for word in {tuple(w.tolist()) for w in words_in(table)}
-    }
+    first_tokens = {word: {int(other[0]) for other in table.similar(word)} for word in table.words}
     is_similar = [
         masked.ids[start] in similar
         for start, size in zip(chosen.tolist(), sizes.tolist(), strict=True)
