@@ -10,7 +10,7 @@ import hf_encoders
 from hf_encoders import registration
 from hf_encoders.commands import quickstart
 from hf_encoders.finetuning import question_answering
-from hf_encoders.objectives import OBJECTIVES
+from hf_encoders.objectives.objective import objectives
 from hf_encoders.options import field_options
 from hf_encoders.runs.options import recipe_names, text_objectives
 from hf_encoders.runs.recipe import load_recipe
@@ -33,9 +33,9 @@ def test_the_constants_of_all_commands_are_compared():
 
 
 def test_objectives_are_those_that_are_registered():
-    of_text = {name for name, one in OBJECTIVES.items() if one.turns_column is None and one.needs is None}
+    of_text = {name for name, one in objectives().items() if one.turns_column is None and one.needs is None}
     assert {*text_objectives()} == of_text
-    assert {*text_objectives(in_transformers=True)} == {n for n in of_text if OBJECTIVES[n].is_in_transformers}
+    assert {*text_objectives(in_transformers=True)} == {n for n in of_text if objectives()[n].is_in_transformers}
 
 
 def test_families_are_those_that_are_registered():

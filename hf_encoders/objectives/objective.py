@@ -2,9 +2,12 @@
 
 import copy
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -22,7 +25,7 @@ from hf_encoders.registration import configurations
 
 GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of datasets that are not options
 INITIAL = "initial checkpoint"  # key of `run.json`
-OBJECTIVES: "dict[str, Objective]" = {}
+_registered: "dict[str, Objective]" = {}
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Objective:
         found, missing = self._model_class(config_class)
         if missing:
             able = [config.model_type for config in configurations() if not self._model_class(config)[1]]
-            others = [name for name, one in OBJECTIVES.items() if not one._model_class(config_class)[1]]
+            others = [name for name, one in objectives().items() if not one._model_class(config_class)[1]]
             raise ValueError(
                 f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use "
                 f"{' or '.join(others)}, or the family {' or '.join(able)}."
@@ -167,7 +170,7 @@ class Objective:
             ValueError: If the objective takes no parallel text, or no pair fits.
         """
         if self.parallel_class is None:
-            able = [objective.name for objective in OBJECTIVES.values() if objective.parallel_class is not None]
+            able = [objective.name for objective in objectives().values() if objective.parallel_class is not None]
             raise ValueError(
                 f"objective {self.name}: the corpus {'-'.join(languages)} is parallel text, of which it makes no "
                 f"examples: use {' or '.join(able)}, or leave that corpus out."
@@ -268,22 +271,38 @@ def first_position(config_class: type[EncoderConfig], tokenizer: PreTrainedToken
 
 
 def register_objective(objective: Objective) -> None:
-    """Make an objective known by its name to recipes and commands.
+    """Make your own objective known by its name to recipes and commands.
 
     Raises:
         ValueError: if another objective has the name.
     """
-    if type(OBJECTIVES.get(objective.name, objective)) is not type(objective):
+    if type(objectives().get(objective.name, objective)) is not type(objective):
         raise ValueError(f"objective {objective.name!r} is already registered: choose another name.")
-    OBJECTIVES[objective.name] = objective
+    _registered[objective.name] = objective
+
+
+def objectives() -> dict[str, Objective]:
+    """Return all objectives by name: those whose classes write out a `name` in the files here, and your own ones."""
+    _register_files()
+    return _registered
+
+
+@cache
+def _register_files() -> None:
+    for file in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        module = importlib.import_module(f"hf_encoders.objectives.{file.stem}")
+        for kind in [value for value in vars(module).values() if isinstance(value, type)]:
+            is_here = kind.__module__ == module.__name__ and issubclass(kind, Objective)
+            if is_here and "name" in vars(kind):  # a base of several has none
+                _registered[kind.name] = kind()
 
 
 def get_objective(name: str) -> Objective:
-    """A registered objective.
+    """Return an objective by its name.
 
     Raises:
         ValueError: if there is no such objective.
     """
-    if name not in OBJECTIVES:
-        raise ValueError(f"objective {name!r}: it must be one of {', '.join(OBJECTIVES)}.")
-    return OBJECTIVES[name]
+    if name not in objectives():
+        raise ValueError(f"objective {name!r}: it must be one of {', '.join(objectives())}.")
+    return _registered[name]

@@ -23,7 +23,7 @@ from hf_encoders.loading import fingerprint, load_weights, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.distillation import Distillation
-from hf_encoders.objectives.objective import OBJECTIVES, get_objective
+from hf_encoders.objectives.objective import get_objective, objectives
 from hf_encoders.objectives.student import spread_layers
 from hf_encoders.options import given_fields
 from hf_encoders.publishing.files import submodels
@@ -400,7 +400,7 @@ def objective_of(config: EncoderConfig, source: str) -> str:
         recorded = TrainingRecord.of_checkpoint(source).objectives
     except ValueError as error:
         raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
-    same = (one for one in OBJECTIVES.values() if one.terms == own.terms and one.turns_column is None)
+    same = (one for one in objectives().values() if one.terms == own.terms and one.turns_column is None)
     return next((one.name for one in same if getattr(one, "title", None) in dict(recorded)), own.name)
 
 

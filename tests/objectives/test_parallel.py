@@ -240,7 +240,7 @@ def test_objectives_of_sentence_pairs_take_no_parallel_text():
     pairs = get_objective("mlm").make_parallel_examples(corpus(), LENGTH, ("en", "zh"), **options)
     assert isinstance(pairs, ParallelPairs) and pairs.seed == 3 and not pairs.redraw
     for name in ("nsp", "sop"):
-        with pytest.raises(ValueError, match=f"objective {name}: the corpus en-zh is parallel text.*use mlm"):
+        with pytest.raises(ValueError, match=f"objective {name}: the corpus en-zh is parallel text.*use .*mlm"):
             get_objective(name).make_parallel_examples(corpus(), LENGTH, ("en", "zh"))
 
 
