@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
+SIDES = 2  # of a pair of parallel text
 NOT_THERE = "does not exist: check the spelling, and the folder it is relative to."
 REMEDY = "give a folder that save_pretrained wrote, or the name of a model on the Hub."
 
@@ -107,3 +108,13 @@ def first_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def check_languages(languages: Sequence[str]) -> tuple[str, str]:
+    """The names of two different languages; anything else is a `ValueError`."""
+    names = () if isinstance(languages, str) else tuple(languages or ())
+    if len(names) != SIDES or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"languages={languages!r}: name two, of the first and the second side, such as en zh.")
+    if names[0] == names[1]:
+        raise ValueError(f"languages={languages!r}: both sides are {names[0]!r}; a pair has two languages.")
+    return names

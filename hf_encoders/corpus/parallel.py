@@ -16,9 +16,9 @@ from hf_encoders.corpus.documents import DocumentReader, TextSource
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.corpus.text_files import check_is_text
+from hf_encoders.inputs import SIDES, check_languages
 
 
-SIDES = 2
 SIDE_COLUMN = "sides"  # of a document: a side is a sentence already
 LANGUAGES = "parallel_languages"  # in `CorpusReport.settings["source"]`
 EMPTY_SIDE = "pairs with an empty side"
@@ -179,16 +179,6 @@ def parallel_languages(folder: str | Path) -> tuple[str, str] | None:
         return None
     names = CorpusReport.load(folder).settings["source"].get(LANGUAGES)
     return None if names is None else check_languages(names)
-
-
-def check_languages(languages: Sequence[str]) -> tuple[str, str]:
-    """The names of two different languages; anything else is a `ValueError`."""
-    names = () if isinstance(languages, str) else tuple(languages or ())
-    if len(names) != SIDES or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"languages={languages!r}: name two, of the first and the second side, such as en zh.")
-    if names[0] == names[1]:
-        raise ValueError(f"languages={languages!r}: both sides are {names[0]!r}; a pair has two languages.")
-    return names
 
 
 def _check_columns(columns: Sequence[int]) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.corpus.tokenized import DocumentTokenizer
 from hf_encoders.corpus.units import PHRASES_FILE
 from hf_encoders.writing import UNFINISHED, check_folder, holds_files
@@ -35,21 +35,6 @@ NAMES_SHOWN = 3
 
 class OtherSettingsError(ValueError):
     """A folder holds a corpus that was made with other settings."""
-
-
-def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash of everything that decides which ids a tokenizer gives, 32 hexadecimal digits."""
-    digest = hashlib.blake2b(type(tokenizer).__name__.encode() if not tokenizer.is_fast else b"", digest_size=16)
-    if tokenizer.is_fast:
-        description = json.loads(tokenizer.backend_tokenizer.to_str())
-        del description["truncation"], description["padding"]  # state of the last call
-        digest.update(json.dumps(description, sort_keys=True).encode())
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            tokenizer.save_pretrained(directory)
-            for file in sorted(Path(directory).rglob("*")):
-                digest.update(file.name.encode() + file.read_bytes())
-    return digest.hexdigest()
 
 
 def describe_function(function: Callable | None) -> str | None:

@@ -1,8 +1,12 @@
 """The special tokens that examples are built with, whatever the tokenizer calls them."""
 
+import hashlib
+import json
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
@@ -103,3 +107,18 @@ def unknown_words_refused() -> Iterator[None]:
             f"the tokenizer has no token for unknown words ({error}), and the text has words outside of its "
             "vocabulary: give a tokenizer with one, such as [UNK], or text that its vocabulary covers."
         ) from error
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Hash of everything that decides which ids a tokenizer gives, 32 hexadecimal digits."""
+    digest = hashlib.blake2b(type(tokenizer).__name__.encode() if not tokenizer.is_fast else b"", digest_size=16)
+    if tokenizer.is_fast:
+        description = json.loads(tokenizer.backend_tokenizer.to_str())
+        del description["truncation"], description["padding"]  # state of the last call
+        digest.update(json.dumps(description, sort_keys=True).encode())
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            tokenizer.save_pretrained(directory)
+            for file in sorted(Path(directory).rglob("*")):
+                digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()

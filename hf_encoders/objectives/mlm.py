@@ -13,10 +13,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_encoders.corpus.parallel import check_languages
 from hf_encoders.corpus.ragged import offsets_of
-from hf_encoders.corpus.similar_words import SimilarWords
+from hf_encoders.corpus.similar_word_table import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
+from hf_encoders.inputs import SIDES, check_languages
 from hf_encoders.objectives.batch import IGNORED, Row, batch
 from hf_encoders.objectives.dataset import CorpusDataset, Example
 from hf_encoders.objectives.masking import Masker, Masking, describe_masking
@@ -28,7 +28,6 @@ from hf_encoders.objectives.randomness import Key, RandomStream, generator
 logger = logging.get_logger(__name__)
 
 SPECIAL_TOKENS_OF_A_BLOCK = 2  # [CLS] ... [SEP]
-SIDES = 2  # of a pair of parallel text
 SPECIAL_TOKENS_OF_PARALLEL_PAIR = 2 * SIDES  # [CLS] x [SEP] of each
 MANY_LEFT_OUT = 0.1  # share of the pairs above which it is warned of; this package's choice
 

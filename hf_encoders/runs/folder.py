@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from hf_encoders import __version__
-from hf_encoders.corpus.settings import tokenizer_fingerprint
+from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.objectives.objective import INITIAL
 from hf_encoders.publishing.files import RUN_FILE
 from hf_encoders.publishing.secrets import is_secret
