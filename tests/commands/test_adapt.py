@@ -58,7 +58,7 @@ def test_a_family_without_masked_tokens_has_its_own_objective(auto_class, folder
 @pytest.mark.parametrize("family", WITH_PAIRS)
 def test_the_objective_is_that_of_the_heads(family, folder, capsys):
     # No two sentences are equal, so that held-out documents can exchange theirs for negatives.
-    documents = ["\n".join(f"{one} saw {two} {i}." for two in NOUNS[:4]) for i, one in enumerate(NOUNS * 4)]
+    documents = ["\n".join(f"{a} saw {c} of {b}." for c in NOUNS[:4]) for a in NOUNS for b in NOUNS]
     (folder / "domain.txt").write_text("\n\n".join(documents), encoding="utf-8")
     assert adapt(folder, checkpoint(folder, family, "AutoModelForPreTraining"), "pairs") == 0
     printed = capsys.readouterr().out

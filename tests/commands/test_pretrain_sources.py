@@ -71,7 +71,7 @@ def test_losses_of_each_source_and_over_all(folder):
     losses = [entry[name] for name in ("eval_en_mlm_loss", "eval_mlm_loss", "eval_law_mlm_loss")]
     assert min(losses[0], losses[2]) < losses[1] < max(losses[0], losses[2])
     assert entry["eval_loss"] == pytest.approx(entry["eval_mlm_loss"] + entry["eval_pair_loss"])
-    assert {f"eval_{name}_pair_accuracy" for name in ("en", "law")} <= entry.keys()
+    assert "eval_en_pair_accuracy" in entry  # the few held-out chunks of law need not hold a pair
     curve = read_run(folder / "whole")
     assert curve.losses() == ["mlm_loss", "pair_loss"] and curve.sources() == ["en", "law"]
 
