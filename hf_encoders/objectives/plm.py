@@ -78,12 +78,8 @@ class Permutation:
     def goals(self, length: int, first_length: int) -> list[int | None]:
         """Return the number of tokens to predict in each part of an example, None without a goal.
 
-        They are 1/K of the example, divided by the lengths of its parts: 85 of 512, 43 and 42 in the halves, as
-        `num_predict` of the original for its length; other lengths likewise, at least one.
-
-        Args:
-            length (`int`): Tokens of the example.
-            first_length (`int`): Tokens of its first part; 0 if it has one part only.
+        They are 1/K of the `length` tokens, divided by the lengths of the parts, `first_length` and the rest: 85 of
+        512, 43 and 42 in the halves, as `num_predict` of the original; other lengths likewise, at least one.
 
         >>> Permutation().goals(512, 256), Permutation().goals(30, 0), Permutation(fill_up=False).goals(30, 10)
         ([43, 42], [5], [None, None])
@@ -256,7 +252,7 @@ def with_matrices(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 class DataCollatorForPermutationLM:
-    """Chooses tokens to predict and the order to predict them in, and pads the batch, or packs it into one row.
+    """Choose tokens to predict and the order to predict them in, and pad the batch, or pack it into one row.
 
     transformers' collator of a similar name is not XLNet's procedure: it writes mask tokens over what is predicted, so
     that no prediction depends on another, and if one undoes that, separators carry predicted tokens to all others.
@@ -325,11 +321,9 @@ class DataCollatorForPermutationLM:
         self.packed, self.pad_to_multiple_of, self.for_transformers = packed, pad_to_multiple_of, for_transformers
 
     def __repr__(self) -> str:
-        options = self.options
-        shown = {name: True for name in ("packed", "for_transformers") if getattr(self, name)}
-        for field in dataclasses.fields(options):
-            if getattr(options, field.name) != field.default:
-                shown[field.name] = getattr(options, field.name)
+        options = {"packed": self.packed, "for_transformers": self.for_transformers, **vars(self.options)}
+        defaults = {"packed": False, "for_transformers": False, **vars(Permutation())}
+        shown = {name: value for name, value in options.items() if value != defaults[name]}
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
     def __call__(
@@ -422,13 +416,13 @@ class PermutationLanguageModelling(MaskedLanguageModelling):
     least_documents = 2  # random second segments are from another document of the same part
 
     def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:
-        """The text before a chunk."""
+        """Return the option of the text before a chunk."""
         return {name: value for name, value in examples.items() if name == "reuse"}
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
-        """Which tokens were predicted, and in which order."""
+        """Say which tokens were predicted, and in which order."""
         options = collator.options
         share = f"{logged['mask_rate']:.1%} of the tokens" if "mask_rate" in logged else "tokens"
         fill = ", filled up with single tokens" if options.fill_up else ""
