@@ -97,6 +97,7 @@ class ChunkExample(Example):
         has_next (`bool`): Whether it has a label in next-sentence prediction.
         has_order (`bool`): Whether it has one in sentence-order prediction.
         begin (`int`): Its first token in the corpus.
+        reused (`Text`, *optional*): Text before it, for XLNet.
         num_documents (`int`): Documents of the corpus; 0 for a row of a plain dataset, which has no others.
         max_length (`int`): Longest example in tokens, special tokens included; original chunks may be longer.
         rule (`ChunkRule`): How it was cut.
@@ -106,6 +107,7 @@ class ChunkExample(Example):
     has_next: bool
     has_order: bool
     begin: int = 0
+    reused: Text | None = None
     num_documents: int = 0
     max_length: int
     rule: ChunkRule

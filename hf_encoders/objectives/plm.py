@@ -31,7 +31,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
 from hf_encoders.objectives.batch import IGNORED, Row, batch
-from hf_encoders.objectives.chunks import ChunkExample, ChunkRule, DocumentChunks, Text
+from hf_encoders.objectives.chunks import ChunkExample, ChunkRule, DocumentChunks
 from hf_encoders.objectives.mlm import MaskedLanguageModelling, plain_row
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.options import refuse_unknown_options, with_options_of
@@ -74,21 +74,6 @@ class Permutation:
         share = self.reversed_share
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
             raise ValueError(f"reversed_share={share!r} must be in [0, 1]; XLNet uses 0.5.")
-
-    def goals(self, length: int, first_length: int) -> list[int | None]:
-        """Return the number of tokens to predict in each part of an example, None without a goal.
-
-        They are 1/K of the `length` tokens, divided by the lengths of the parts, `first_length` and the rest: 85 of
-        512, 43 and 42 in the halves, as `num_predict` of the original; other lengths likewise, at least one.
-
-        >>> Permutation().goals(512, 256), Permutation().goals(30, 0), Permutation(fill_up=False).goals(30, 10)
-        ([43, 42], [5], [None, None])
-        """
-        if not self.fill_up:
-            return [None, None] if first_length else [None]
-        total = max(length // self.predicted_one_in, 1)
-        second = total * (length - first_length) // length
-        return [total - second, second] if first_length else [total]
 
 
 def choose_tokens(
@@ -150,28 +135,24 @@ def permute(
         Whether a token is predicted, `bool` of shape `(T,)`; its place in the order, 0 for what all see, `int64` of
         shape `(T,)`: a token sees those with at most its own; and whether the example is read in reverse.
     """
-    first_length %= len(starts)
+    length = len(starts)
+    first_length %= length
     is_reversed = bool(random.random() < options.reversed_share)
     direction = -1 if is_reversed else 1
-    is_chosen, order = np.zeros(len(starts), dtype=bool), np.zeros(len(starts), dtype=np.int64)
-    begin, rank = 0, 0
-    ends = [first_length, len(starts)] if first_length else [len(starts)]
-    for end, goal in zip(ends, options.goals(len(starts), first_length), strict=True):
-        part = slice(begin, end)
+    # 1/K of the example, divided by the lengths of its parts: 85 of 512 is 43 and 42, as in the original code.
+    goal = max(length // options.predicted_one_in, 1)
+    second_goal = goal * (length - first_length) // length
+    parts = [(0, first_length, goal - second_goal), (first_length, length, second_goal)]
+    is_chosen, order, rank = np.zeros(length, dtype=bool), np.zeros(length, dtype=np.int64), 0
+    for begin, end, goal in parts if first_length else parts[1:]:
+        part, goal = slice(begin, end), goal if options.fill_up else None
         is_chosen[part] = choose_tokens(starts[part][::direction], goal, options, random)[::direction]
         # What all of the part see comes after all of the part before it.
         order[part] = rank
         ranked = begin + np.flatnonzero((is_chosen | is_functional)[part])
         order[random.permutation(ranked)] = rank + 1 + np.arange(len(ranked))
-        begin, rank = end, rank + 1 + len(ranked)
+        rank += 1 + len(ranked)
     return is_chosen & ~is_functional, order, is_reversed
-
-
-@dataclass(slots=True, kw_only=True)
-class ReusedChunk(ChunkExample):
-    """A chunk and the text before it."""
-
-    reused: Text
 
 
 class ReusedChunks(DocumentChunks):
@@ -209,13 +190,12 @@ class ReusedChunks(DocumentChunks):
         self.if_no_room = "leave out reuse, which takes half of it" if reuse else "give text of shorter sentences"
         super().__init__(documents, max_length, seed, redraw, epochs_per_draw, dupe_factor, **rule)
 
-    def example(self, index: int) -> ReusedChunk:
+    def example(self, index: int) -> ChunkExample:
         """Return chunk `index` of the current epoch and the text before it."""
-        chunk = super().example(index)
-        starts = self.corpus.document_starts
+        chunk, starts = super().example(index), self.corpus.document_starts
         document = int(starts[np.searchsorted(starts, chunk.begin, "right") - 1])
-        fields = {field.name: getattr(chunk, field.name) for field in dataclasses.fields(chunk)}
-        return ReusedChunk(**fields, reused=self.text(max(chunk.begin - self.num_reused, document), chunk.begin))
+        chunk.reused = self.text(max(chunk.begin - self.num_reused, document), chunk.begin)
+        return chunk
 
 
 def with_matrices(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -353,7 +333,7 @@ class DataCollatorForPermutationLM:
         if chunk.mask_rate is not None:
             raise ValueError("mask_rate: the order of a row depends on what is predicted of it: leave it out of plm.")
         pair = next_sentence_pair(chunk)
-        ids, starts = chunk.reused if isinstance(chunk, ReusedChunk) else ([], [])
+        ids, starts = chunk.reused or ([], [])
         pieces, types, starts, num_reused = [ids], [0] * len(ids), [starts], len(ids)
         for i, segment in enumerate(pair.segments):
             pieces += [segment, [self.sep]]
