@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import datasets
 import torch
@@ -16,11 +16,13 @@ import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.word_starts import WordStarts
-from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.dataset import EpochDataset
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.options import NAMES_ELSEWHERE
-from hf_encoders.registration import configurations
+
+
+if TYPE_CHECKING:
+    from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
 GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of datasets that are not options
@@ -71,12 +73,12 @@ class Objective:
         """Whether a loss term has one label per example."""
         return any(term.is_per_example for term in self.terms)
 
-    def example_label(self, config_class: type[EncoderConfig]) -> str | None:
+    def example_label(self, config_class: "type[EncoderConfig]") -> str | None:
         """The model's argument for the labels of examples, such as `next_sentence_label`."""
         labels = self.model_class(config_class).loss_terms
         return next((labels[term.name] for term in self.terms if term.is_per_example), None)
 
-    def model_class(self, config_class: type[EncoderConfig]) -> type[PreTrainedModel]:
+    def model_class(self, config_class: "type[EncoderConfig]") -> type[PreTrainedModel]:
         """The family's class with the heads of the objective.
 
         Raises:
@@ -84,6 +86,8 @@ class Objective:
         """
         found, missing = self._model_class(config_class)
         if missing:
+            from hf_encoders.registration import configurations  # all families
+
             able = [config.model_type for config in configurations() if not self._model_class(config)[1]]
             others = [name for name, one in objectives().items() if not one._model_class(config_class)[1]]
             raise ValueError(
@@ -92,7 +96,7 @@ class Objective:
             )
         return found
 
-    def _model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
+    def _model_class(self, config_class: "type[EncoderConfig]") -> tuple[type[PreTrainedModel] | None, list[str]]:
         """The family's class, and what it has no head for."""
         found = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
         terms = getattr(found, "loss_terms", {})
@@ -126,7 +130,7 @@ class Objective:
         found.initial = initial
         return found
 
-    def model_fields(self, config_class: type[EncoderConfig]) -> dict[str, Any]:
+    def model_fields(self, config_class: "type[EncoderConfig]") -> dict[str, Any]:
         """Fields of a new model's configuration that are decided, unless the recipe does: the checkpoint's."""
         return {} if self.initial is None else self.initial.fields
 
@@ -134,7 +138,7 @@ class Objective:
         """What identifies a run of the objective beside its recipe and text, for `run.json`."""
         return {} if self.initial is None else {INITIAL: self.initial.facts}
 
-    def new_model(self, config: EncoderConfig) -> PreTrainedModel:
+    def new_model(self, config: "EncoderConfig") -> PreTrainedModel:
         """A model with fresh weights, or those of the checkpoint."""
         if self.initial is None or torch.get_default_device().type == "meta":  # a model without memory, for a plan
             return getattr(transformers, self.auto_class).from_config(config)
@@ -265,7 +269,7 @@ class Objective:
         return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
 
 
-def first_position(config_class: type[EncoderConfig], tokenizer: PreTrainedTokenizerBase) -> int:
+def first_position(config_class: "type[EncoderConfig]", tokenizer: PreTrainedTokenizerBase) -> int:
     """The family's position of a text's first token, for `position_ids`: 0, or `pad_token_id + 1` as in RoBERTa."""
     return config_class.position_rows(0, tokenizer.pad_token_id)
 
