@@ -18,8 +18,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
 import hf_encoders  # noqa: F401  registers the classes
 from hf_encoders import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
-from hf_encoders.corpus.ragged import offsets_of, ranges
-from hf_encoders.corpus.units import JIEBA, Lexicon, jieba_entries, read_entries
+from hf_encoders.corpus.flat_corpus import offsets_of
+from hf_encoders.corpus.units import JIEBA, Lexicon, jieba_entries, ranges, read_entries
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.objectives.batch import IGNORED, Row, batch
 from hf_encoders.writing import markdown_table

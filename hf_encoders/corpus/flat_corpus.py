@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 from datasets.fingerprint import get_temporary_cache_files_directory
 
-from hf_encoders.corpus.ragged import offsets_of
-
 
 COLUMN = "input_ids"
 WORD_STARTS = "word_starts"
@@ -287,3 +285,14 @@ def _arrays_on_disk(dataset: datasets.Dataset) -> _Arrays:
             for path in paths
         )
     )
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """Lengths `(n,)` -> where each row begins, and the end of the last one; `int64` of shape `(n + 1,)`.
+
+    >>> offsets_of(np.array([2, 0, 3]))
+    array([0, 2, 2, 5])
+    """
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

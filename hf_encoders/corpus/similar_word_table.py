@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.ragged import offsets_of
+from hf_encoders.corpus.flat_corpus import offsets_of
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 
 

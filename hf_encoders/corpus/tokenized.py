@@ -22,8 +22,7 @@ from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.documents import DocumentReader
-from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
-from hf_encoders.corpus.ragged import offsets_of
+from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus, offsets_of
 from hf_encoders.corpus.segmentation import replace_lone_surrogates, split_sentences
 from hf_encoders.corpus.special_tokens import check_offsets, check_tokenizer, unknown_words_refused
 from hf_encoders.corpus.units import EntityMarker, Lexicon, Units, begin_units_at, mark_phrases

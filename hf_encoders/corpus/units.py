@@ -19,8 +19,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.ragged import offsets_of, ranges
+from hf_encoders.corpus.flat_corpus import FlatCorpus, offsets_of
 from hf_encoders.corpus.special_tokens import check_offsets
 from hf_encoders.corpus.text_files import check_is_text
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
@@ -594,3 +593,15 @@ def unit_warnings(units: Mapping[str, Any], unspelled: Mapping[str, Any]) -> lis
             "text that has these characters."
         )
     return warnings
+
+
+def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The integers of several ranges, concatenated; `int64`.
+
+    >>> ranges(np.array([7, 3, 5]), np.array([9, 3, 8]))
+    array([7, 8, 5, 6, 7])
+    """
+    before = offsets_of(ends - starts)
+    numbers = np.arange(before[-1])
+    numbers += np.repeat(starts - before[:-1], ends - starts)
+    return numbers

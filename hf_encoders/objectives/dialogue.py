@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.ragged import offsets_of
+from hf_encoders.corpus.flat_corpus import FlatCorpus, offsets_of
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.objectives.dataset import CorpusDataset, Example
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM

@@ -10,19 +10,16 @@ combines them, `masker.py` masks.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.corpus.similar_word_table import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
-
-
-if TYPE_CHECKING:
-    from hf_encoders.corpus.similar_word_table import SimilarWords
 
 
 SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
@@ -491,7 +488,7 @@ class Masker:
         self,
         tokenizer: PreTrainedTokenizerBase,
         token_counts: np.ndarray | None = None,
-        similar_words: "SimilarWords | None" = None,
+        similar_words: SimilarWords | None = None,
         **options: Any,
     ):
         self.masking = masking = Masking(**options)
@@ -538,9 +535,7 @@ class Masker:
             )
         return np.maximum(counts, 1).astype(np.float64)
 
-    def _checked(self, similar_words: "SimilarWords | None") -> "SimilarWords":
-        from hf_encoders.corpus.similar_word_table import SimilarWords
-
+    def _checked(self, similar_words: SimilarWords | None) -> SimilarWords:
         if not isinstance(similar_words, SimilarWords) or not similar_words.table:
             what = "missing" if similar_words is None else repr(similar_words)
             raise ValueError(

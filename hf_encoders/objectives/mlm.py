@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
@@ -13,7 +13,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_encoders.corpus.ragged import offsets_of
+from hf_encoders.corpus.flat_corpus import offsets_of
+from hf_encoders.corpus.similar_word_table import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.inputs import SIDES, check_languages
 from hf_encoders.objectives.batch import IGNORED, Row, batch
@@ -22,10 +23,6 @@ from hf_encoders.objectives.masking import Masker, Masking, describe_masking
 from hf_encoders.objectives.objective import LossTerm, Objective
 from hf_encoders.objectives.options import refuse_unknown_options, with_options_of
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
-
-
-if TYPE_CHECKING:
-    from hf_encoders.corpus.similar_word_table import SimilarWords
 
 
 logger = logging.get_logger(__name__)
@@ -373,7 +370,7 @@ class DataCollatorForMaskedLM:
         packed: bool = False,
         first_position: int | None = None,
         token_counts: np.ndarray | None = None,
-        similar_words: "SimilarWords | None" = None,
+        similar_words: SimilarWords | None = None,
         phase_masking: Sequence[Mapping[str, Any]] = (),
         lang2id: Mapping[str, int] | None = None,
         **masking: Any,
@@ -417,7 +414,7 @@ class DataCollatorForMaskedLM:
             "position_ids": max((first_position or 0) - 1, 0),
         }
 
-    def _check_data(self, token_counts: np.ndarray | None, similar_words: "SimilarWords | None") -> None:
+    def _check_data(self, token_counts: np.ndarray | None, similar_words: SimilarWords | None) -> None:
         """Refuse data that no masking uses: its option was forgotten."""
         used = [masker.masking for masker in (self.masker, *self.phase_maskers)]
         if token_counts is not None and all(masking.frequency_power is None for masking in used):

@@ -8,21 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import datasets
 import torch
 import transformers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.word_starts import WordStarts
 from hf_encoders.objectives.dataset import EpochDataset
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.options import NAMES_ELSEWHERE
-
-
-if TYPE_CHECKING:
-    from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
 GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of datasets that are not options
@@ -73,12 +69,12 @@ class Objective:
         """Whether a loss term has one label per example."""
         return any(term.is_per_example for term in self.terms)
 
-    def example_label(self, config_class: "type[EncoderConfig]") -> str | None:
+    def example_label(self, config_class: type[PreTrainedConfig]) -> str | None:
         """The model's argument for the labels of examples, such as `next_sentence_label`."""
         labels = self.model_class(config_class).loss_terms
         return next((labels[term.name] for term in self.terms if term.is_per_example), None)
 
-    def model_class(self, config_class: "type[EncoderConfig]") -> type[PreTrainedModel]:
+    def model_class(self, config_class: type[PreTrainedConfig]) -> type[PreTrainedModel]:
         """The family's class with the heads of the objective.
 
         Raises:
@@ -86,9 +82,8 @@ class Objective:
         """
         found, missing = self._model_class(config_class)
         if missing:
-            from hf_encoders.registration import configurations  # all families
-
-            able = [config.model_type for config in configurations() if not self._model_class(config)[1]]
+            families = getattr(transformers, self.auto_class)._model_mapping._extra_content  # those registered here
+            able = [config.model_type for config in families if not self._model_class(config)[1]]
             others = [name for name, one in objectives().items() if not one._model_class(config_class)[1]]
             raise ValueError(
                 f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use "
@@ -96,7 +91,7 @@ class Objective:
             )
         return found
 
-    def _model_class(self, config_class: "type[EncoderConfig]") -> tuple[type[PreTrainedModel] | None, list[str]]:
+    def _model_class(self, config_class: type[PreTrainedConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
         """The family's class, and what it has no head for."""
         found = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
         terms = getattr(found, "loss_terms", {})
@@ -130,7 +125,7 @@ class Objective:
         found.initial = initial
         return found
 
-    def model_fields(self, config_class: "type[EncoderConfig]") -> dict[str, Any]:
+    def model_fields(self, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
         """Fields of a new model's configuration that are decided, unless the recipe does: the checkpoint's."""
         return {} if self.initial is None else self.initial.fields
 
@@ -138,7 +133,7 @@ class Objective:
         """What identifies a run of the objective beside its recipe and text, for `run.json`."""
         return {} if self.initial is None else {INITIAL: self.initial.facts}
 
-    def new_model(self, config: "EncoderConfig") -> PreTrainedModel:
+    def new_model(self, config: PreTrainedConfig) -> PreTrainedModel:
         """A model with fresh weights, or those of the checkpoint."""
         if self.initial is None or torch.get_default_device().type == "meta":  # a model without memory, for a plan
             return getattr(transformers, self.auto_class).from_config(config)
@@ -162,7 +157,7 @@ class Objective:
         """The dataset of examples of a parallel corpus: translation language modelling, for objectives that have it.
 
         A source of a run is parallel if `parallel_languages(folder)` is not None: these are the `languages`. Its
-        examples need a collator with `first_position`, which `first_position(config_class, tokenizer)` says.
+        examples need a collator with `first_position`, `config_class.position_rows(0, tokenizer.pad_token_id)`.
 
         Args:
             documents (`datasets.Dataset`): Documents of two sentences.
@@ -267,11 +262,6 @@ class Objective:
         names = {f"{term.items}, held-out": f"eval_{term.name}_loss" for term in self.terms}
         names |= {f"{term.items}, held-out, per byte": f"eval_{term.name}_nats_per_byte" for term in self.terms}
         return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
-
-
-def first_position(config_class: "type[EncoderConfig]", tokenizer: PreTrainedTokenizerBase) -> int:
-    """The family's position of a text's first token, for `position_ids`: 0, or `pad_token_id + 1` as in RoBERTa."""
-    return config_class.position_rows(0, tokenizer.pad_token_id)
 
 
 def register_objective(objective: Objective) -> None:

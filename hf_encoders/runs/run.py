@@ -17,7 +17,7 @@ from hf_encoders.corpus.named_sources import UNNAMED
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.mixture import source_seed
-from hf_encoders.objectives.objective import Objective, first_position
+from hf_encoders.objectives.objective import Objective
 from hf_encoders.runs.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.runs.recipe import Recipe
 from hf_encoders.runs.sources import Source, Sources, masking_options, unigrams
@@ -200,7 +200,7 @@ class Run:
         sources, config = Sources.of(documents), self.model_config(tokenizer, documents)
         options = masking_options(self.recipe, tokenizer, sources)
         if any(source.is_parallel for source in sources.values()):
-            options["first_position"] = first_position(self.recipe.config_class, tokenizer)
+            options["first_position"] = self.recipe.config_class.position_rows(0, tokenizer.pad_token_id)
         if config.languages is not None:
             options["lang2id"] = config.languages
         model_class = self.objective.model_class(self.recipe.config_class)

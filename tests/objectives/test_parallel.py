@@ -6,7 +6,6 @@ import torch
 import transformers
 
 from hf_encoders import DataCollatorForMaskedLM, Example, ParallelPairs, SentenceBlocks, get_objective
-from hf_encoders.objectives.objective import first_position
 from hf_encoders.objectives.randomness import Key
 from tests.corpus.corpora import make_dataset, random_documents
 from tests.models.tiny import MASKED_LM, NO_DROPOUT, tiny_model
@@ -211,7 +210,7 @@ def test_models_see_restarting_positions_as_stock_does(tokenizer, model_class):
     stock = getattr(transformers, model_class.__name__.removeprefix("Hfe"))
     stock = stock(stock.config_class.from_dict(model.config.to_dict())).eval().double()
     stock.load_state_dict(model.state_dict(), strict=True)
-    position = first_position(model.config_class, tokenizer)
+    position = model.config_class.position_rows(0, tokenizer.pad_token_id)
     examples = [*pairs_of().__getitems__(range(7)), SentenceBlocks(corpus(), LENGTH, redraw=False)[0]]
     if languages_of(model):
         examples = examples[:1]
@@ -231,7 +230,7 @@ def test_models_see_restarting_positions_as_stock_does(tokenizer, model_class):
 @pytest.mark.parametrize("model_class", MASKED_LM)
 def test_the_first_position_of_a_run_is_that_of_the_embeddings(tokenizer, model_class):
     model = tiny_model(model_class, pad_token_id=0)
-    found = first_position(model.config_class, tokenizer)
+    found = model.config_class.position_rows(0, tokenizer.pad_token_id)
     assert found == getattr(getattr(model.base_model, "embeddings", None), "first_position", 0)
 
 
