@@ -82,7 +82,7 @@ class EncoderSelfAttention(nn.Module):
             # Rows without padding are one call; while weights are dropped, torch has no fast kernel for it.
             if is_ragged or (tokens.is_full and self._drops_by_mask(query)):
                 return self._attend_per_sequence(heads, tokens), None
-        elif tokens.attention_mask is None and not self._has_distances:
+        elif tokens.attention_mask is None and not self.has_distances:
             if implementation == "sdpa" and is_eager():
                 context = attend_without_padding(heads, tokens, self.scaling, self._dropout)
                 if context is not None:
@@ -101,19 +101,19 @@ class EncoderSelfAttention(nn.Module):
         return context.squeeze(0)
 
     def _drops_by_mask(self, query: torch.Tensor) -> bool:
-        return self._dropout > 0 and not self._has_distances and samples_16_bits(query, self._dropout)
+        return self._dropout > 0 and not self.has_distances and samples_16_bits(query, self._dropout)
 
     def _attend_per_sequence(self, heads: Heads, tokens: FlatTokens) -> torch.Tensor:
         """One kernel call per sequence: `(N, A, H)` each -> `(N, A, H)`."""
         lengths = tokens.lengths()
         if self._drops_by_mask(heads[0]):
             return attend_with_dropout(*heads, lengths, self.scaling, self._dropout)
-        columns = tokens.columns(heads[0].device).split(lengths) if self._has_distances else [None] * len(lengths)
+        columns = tokens.columns(heads[0].device).split(lengths) if self.has_distances else [None] * len(lengths)
         contexts = []
         # Transposed once, not once per sequence: for short sequences the views are a tenth of the time.
         heads = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
         for q, k, v, position in zip(*(x.split(lengths, dim=2) for x in heads), columns, strict=True):
-            bias = None if position is None else self._distance_scores(q, k, position.unsqueeze(0))
+            bias = None if position is None else self.distance_scores(q, k, position.unsqueeze(0))
             context = nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=self._dropout, scale=self.scaling
             )
@@ -124,7 +124,7 @@ class EncoderSelfAttention(nn.Module):
         self, heads: Heads, tokens: FlatTokens, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """One kernel call over sequences padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
-        if self._has_distances and implementation not in ("eager", "sdpa"):
+        if self.has_distances and implementation not in ("eager", "sdpa"):
             raise ValueError(
                 f"position_embedding_type={self.config.position_embedding_type!r} adds to the attention scores, which "
                 f"attn_implementation={implementation!r} cannot: use attn_implementation='sdpa' or 'eager'."
@@ -132,8 +132,8 @@ class EncoderSelfAttention(nn.Module):
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         mask = _mask_for_kernel(self.config, implementation, heads[0], tokens)
         query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in heads)  # (S, A, L, H)
-        if self._has_distances:
-            bias = self._distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
+        if self.has_distances:
+            bias = self.distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
             mask = _add_mask(bias, mask)
         with without_cudnn(query):
             context, weights = kernel(self, query, key, value, mask, dropout=self._dropout, scaling=self.scaling)
@@ -144,11 +144,12 @@ class EncoderSelfAttention(nn.Module):
         return self.dropout_prob if self.training else 0.0
 
     @property
-    def _has_distances(self) -> bool:
+    def has_distances(self) -> bool:
+        """Whether `distance_scores` are added to the attention scores."""
         return self.config.position_embedding_type != "absolute"
 
-    def _distance_scores(self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """What relative positions add to the scaled scores, `(S, A, L, L)`.
+    def distance_scores(self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """Return what relative positions add to the scaled scores, `(S, A, L, L)`.
 
         `relative_key` adds query · e(i - j), `relative_key_query` adds key · e(i - j) too; both before the scaling.
         `query` and `key` are `(S, A, L, H)`, `columns` `(S, L)` the position of each token in its sequence.

@@ -46,7 +46,7 @@ class EncoderEmbeddings(nn.Module):
     ):
         super().__init__()
         self.first_position = first_position
-        self.has_positions = config.position_embedding_type == "absolute"
+        self.has_positions = config.has_position_table
         self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
         if self.has_positions:
             self.position_embeddings = nn.Embedding(
@@ -115,9 +115,9 @@ class EncoderOutput(nn.Module):
 class EncoderAttention(nn.Module):
     """Self-attention and its projection."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, self_attention: type[EncoderSelfAttention] = EncoderSelfAttention):
         super().__init__()
-        self.self = EncoderSelfAttention(config)
+        self.self = self_attention(config)
         self.output = EncoderOutput(config, config.hidden_size)
 
     def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool) -> torch.Tensor:
@@ -141,10 +141,10 @@ class EncoderIntermediate(nn.Module):
 class EncoderLayer(GradientCheckpointingLayer):
     """Attention and feed-forward, each followed by residual and LayerNorm (post-norm)."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, self_attention: type[EncoderSelfAttention] = EncoderSelfAttention):
         super().__init__()
         self.chunk_size = config.chunk_size_feed_forward
-        self.attention = EncoderAttention(config)
+        self.attention = EncoderAttention(config, self_attention)
         self.intermediate = EncoderIntermediate(config)
         self.output = EncoderOutput(config, config.intermediate_size, activation(config.hidden_act))
 
@@ -210,11 +210,11 @@ def through_layers(
 
 
 class Encoder(LayerStack):
-    """A stack of layers with parameters of their own."""
+    """A stack of layers with parameters of their own; a family with another attention passes its class."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, self_attention: type[EncoderSelfAttention] = EncoderSelfAttention):
         super().__init__()
-        self.layer = nn.ModuleList([EncoderLayer(config) for _ in range(config.num_hidden_layers)])
+        self.layer = nn.ModuleList([EncoderLayer(config, self_attention) for _ in range(config.num_hidden_layers)])
 
     def layers(self) -> list[nn.Module]:
         """All of them, once."""
