@@ -1,30 +1,37 @@
-"""Options of masking for the MLM objective, and how they read on a card.
+"""Masking of tokens for the MLM objective: its options, how they read on a card, and the masker.
 
 15 % of the tokens are predicted; of those, 80 % are replaced by the mask token, 10 % by a random token and 10 % stay
 (BERT, section 3.1). By default special tokens are neither counted, masked nor used as random tokens; the number to
 mask is rounded up or down at random, so that its mean is the rate in short examples too; and words of all lengths are
 chosen equally often (but not in n-grams and spans). Each deviation of the papers' code is an option; `presets.py`
-combines them, `masker.py` masks.
+combines them.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.similar_word_table import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
-from hf_encoders.corpus.word_starts import UnitStart, WordStarts
+from hf_encoders.corpus.word_starts import WordStarts
 from hf_encoders.objectives.batch import IGNORED
+from hf_encoders.objectives.mask_units import EntityUnits, PhraseUnits, Text, TokenUnits, WordUnits
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 
 SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
-# Units that partition a text, and so may be mixed; n-grams and spans are runs of words.
-LEVELS = ("token", "word", "phrase", "entity")
+# Units that partition a text, and so may be mixed; n-grams and spans are runs of words. A class in a file of its own
+# and a row here make a new one.
+UNITS: dict[str, Callable[[PreTrainedTokenizerBase, "Masking"], Callable[[Text], np.ndarray]]] = {
+    "token": TokenUnits,
+    "word": WordUnits,
+    "phrase": PhraseUnits,
+    "entity": EntityUnits,
+}
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class Masking:
 
     def __post_init__(self):
         for name, choices in (
-            ("unit", (*LEVELS, "ngram", "span")),
+            ("unit", (*UNITS, "ngram", "span")),
             ("num_masked", ("rounded", "nearest", "bernoulli")),
             ("replacement_per", ("token", "word", "unit")),
             ("random_tokens", ("ordinary", "ordinary_and_mask", "any")),
@@ -149,10 +156,10 @@ class Masking:
             )
         units = self.units
         if units is not None and not (
-            isinstance(units, Mapping) and set(units) <= set(LEVELS) and _are_probabilities(units.values())
+            isinstance(units, Mapping) and set(units) <= set(UNITS) and _are_probabilities(units.values())
         ):
             raise ValueError(
-                f"units={units!r} must be probabilities of {', '.join(LEVELS)} with a sum of 1, such as "
+                f"units={units!r} must be probabilities of {', '.join(UNITS)} with a sum of 1, such as "
                 "{'word': 0.5, 'entity': 0.5}."
             )
 
@@ -205,7 +212,7 @@ class Masking:
         """
         if self.units is not None:
             return {name: float(share) for name, share in self.units.items() if share}
-        return {self.unit if self.unit in LEVELS else "word": 1.0}
+        return {self.unit if self.unit in UNITS else "word": 1.0}
 
     @property
     def counts_words(self) -> bool:
@@ -312,90 +319,6 @@ def describe_replacement(masking: Masking) -> str:
 
 
 # --- which tokens are predicted ---
-
-
-class Text(NamedTuple):
-    """The C tokens of an example that may be predicted: all but special ones, unless these are predicted too."""
-
-    ids: np.ndarray  # (C,)
-    positions: np.ndarray  # in the example, (C,)
-    begins: np.ndarray  # where a unit never continues what is before it, such as a separator; bool, (C,)
-    special: np.ndarray  # which are special tokens, each a unit of its own; bool, (C,)
-    column: np.ndarray | None  # bits of `UnitStart` of a corpus that has them, (C,)
-
-
-class TokenUnits:
-    """Say where units begin: with every token."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking):
-        pass
-
-    def __call__(self, text: Text) -> np.ndarray:
-        """Return where units of the text begin, `bool` of shape `(C,)`."""
-        return np.ones(len(text.ids), dtype=bool)
-
-
-class WordUnits:
-    """Say where words begin: as the corpus's column does, or else the tokenizer."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking):
-        self.word_starts = masking.word_starts(tokenizer)
-
-    def __call__(self, text: Text) -> np.ndarray:
-        """Return where units of the text begin, `bool` of shape `(C,)`."""
-        if text.column is None:
-            return self.word_starts(text.ids, text.begins)
-        return (text.column & UnitStart.WORD != 0) | text.begins | text.special
-
-
-# Options of `hf-encoders corpus` that mark units longer than words.
-PREPARED_BY = {"phrase": "--phrases", "entity": "--lexicon FILE"}
-
-
-class PreparedUnits:
-    """Say where units begin that `hf-encoders corpus` has marked."""
-
-    unit: ClassVar[str]
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking):
-        pass
-
-    def __call__(self, text: Text) -> np.ndarray:
-        """Return where units of the text begin, `bool` of shape `(C,)`.
-
-        Raises:
-            ValueError: if the corpus does not say it.
-        """
-        bits = np.zeros(len(text.ids), dtype=np.uint8) if text.column is None else text.column
-        starts = bits & UnitStart[self.unit.upper()] != 0
-        # An example cut out of a long sentence may lie inside of one unit.
-        if not starts.any() and (text.column is None or np.count_nonzero(bits & UnitStart.WORD) > 1):
-            raise ValueError(
-                f"unit={self.unit!r}: the corpus does not say where one begins: prepare it with "
-                f"`hf-encoders corpus {PREPARED_BY[self.unit]}`, or choose words."
-            )
-        return starts | text.begins | text.special
-
-
-class PhraseUnits(PreparedUnits):
-    """Collocations, and every other word."""
-
-    unit = "phrase"
-
-
-class EntityUnits(PreparedUnits):
-    """Names, and every other word."""
-
-    unit = "entity"
-
-
-# A unit divides a text into what is chosen as a whole; a class of its own and a row here make a new one.
-UNITS: dict[str, Callable[[PreTrainedTokenizerBase, Masking], Callable[[Text], np.ndarray]]] = {
-    "token": TokenUnits,
-    "word": WordUnits,
-    "phrase": PhraseUnits,
-    "entity": EntityUnits,
-}
 
 
 def choose_in_window(order: np.ndarray, lengths: np.ndarray, limit: int, start: int) -> np.ndarray:
