@@ -43,7 +43,7 @@ from transformers import (
 
 from hf_encoders import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
 from hf_encoders.corpus.named_sources import UNNAMED
-from hf_encoders.corpus.report import unigram_cross_entropy
+from hf_encoders.corpus.report import cross_entropy, token_counts
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.runs.recipe import Recipe, load_recipe
 from hf_encoders.runs.run import Run
@@ -227,7 +227,7 @@ def main() -> None:
         steps = round((CALIBRATION_STEPS - WARM_UP_STEPS) * recipe_curve.seconds / probe.seconds)
         found[name] = train(recipe.of_steps(steps), Curve(batches))
 
-    unigram = unigram_cross_entropy(training, held_out, len(tokenizer))
+    unigram = cross_entropy(token_counts(training, len(tokenizer)), held_out)
     curves = {name: curve.found for name, curve in found.items()}
     figures = {"recipe": recipe.name, "seed": arguments.seed, "unigram": unigram, "curves": curves}
     (arguments.output / "equal_wall_time.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -96,11 +96,6 @@ class FlatCorpus:
         return cls(tokens, offsets_of(sentence_lengths), offsets_of(document_lengths), word_starts)
 
     @classmethod
-    def of_dataset(cls, documents: datasets.Dataset) -> "FlatCorpus":
-        """`FlatCorpus.of`."""
-        return cls.of(documents)
-
-    @classmethod
     def steps(cls, dataset: datasets.Dataset) -> "Iterator[FlatCorpus]":
         """The documents of a dataset, `ROWS_PER_STEP` at a time, as `of` with `keep_empty`, without a copy on disk."""
         return (cls.from_lengths(*arrays) for arrays in _steps(_checked(dataset)))

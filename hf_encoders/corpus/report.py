@@ -199,17 +199,12 @@ def _with_share(count: int, total: int, of: str = "") -> str:
     return f"{count:,} ({count / max(total, 1):.1%}{' ' + of if of else ''})"
 
 
-def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, vocab_size: int) -> float:
-    """Cross-entropy in nats per held-out token under the token frequencies of a corpus, with add-one smoothing.
+def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
+    """Return the nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one.
 
     A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
     leaves.
     """
-    return cross_entropy(token_counts(corpus, vocab_size), held_out)
-
-
-def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
-    """Nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one."""
     counts = counts + 1.0
     nats, total, num_tokens = -np.log(counts / counts.sum()), 0.0, 0
     for block in FlatCorpus.steps(held_out):

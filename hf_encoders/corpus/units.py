@@ -477,7 +477,6 @@ class Units:
         lexicon: Sequence[str] | None = None,
         phrases: Sequence[str] | bool = False,
     ):
-        self.words = words
         self.lexicon = None if lexicon is None else Lexicon(lexicon, tokenizer)
         self.phrases: Lexicon | Collocations | None = None
         if phrases is True:
@@ -487,11 +486,6 @@ class Units:
         self.marker = None
         if self.lexicon or self.phrases:
             self.marker = EntityMarker(None if words else WordStarts(tokenizer), self.lexicon)
-
-    @property
-    def are_marked(self) -> bool:
-        """Whether the corpus has the column `word_starts`."""
-        return self.words or self.marker is not None
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the units, for JSON; without lexicon and phrases, none."""

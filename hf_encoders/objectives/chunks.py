@@ -30,8 +30,7 @@ import datasets
 import numpy as np
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.objectives.dataset import CorpusDataset, Example
-from hf_encoders.objectives.options import refuse_unknown_options, with_options_of
+from hf_encoders.objectives.dataset import CorpusDataset, Example, refuse_unknown_options, with_options_of
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 

@@ -1,8 +1,14 @@
-"""One example before masking, and datasets that sample their examples again every epoch."""
+"""One example before masking, and datasets that sample their examples again every epoch.
+
+Options of datasets and collators are shown in their signatures, and names of other libraries are answered with ours.
+"""
 
 import copy
-from collections.abc import Sequence
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import datasets
 import numpy as np
@@ -11,6 +17,29 @@ from torch.utils.data import Dataset
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.objectives.randomness import Key
+
+
+# What transformers, other libraries and the papers' code call it -> what to write here.
+NAMES_ELSEWHERE = {
+    **dict.fromkeys(
+        ("mlm_probability", "mask_prob", "mlm_ratio", "mlm_prob", "masked_lm_prob"), "it is mask_probability here"
+    ),
+    **dict.fromkeys(("whole_word_mask", "do_whole_word_mask"), "write unit='word'"),
+    "mask_replace_prob": "it is mask_replace_probability here",
+    "random_replace_prob": "it is random_replace_probability here",
+    "max_predictions_per_seq": "it is max_predictions here",
+    "mlm": "leave it out, tokens are always masked",
+    "return_tensors": "leave it out, batches are torch tensors",
+    "padding": "leave it out, rows are padded to the longest of the batch, or packed with packed=True",
+    "max_length": "leave it out, the dataset has it",
+    "max_seq_length": "it is max_length, of the dataset and of the collators of sentence pairs",
+    "short_seq_prob": "it is short_sequence_probability, of DocumentChunks",
+    "block_size": "it is max_length of the dataset",
+    "seed": "leave it out, the dataset has it (rows of a plain one follow torch.manual_seed)",
+    "processing_class": "it is tokenizer here",
+    "quota": "it is num_masked here",
+    "quota_in_units": "it is share_of_words here",
+}
 
 
 @dataclass(slots=True, repr=False)
@@ -191,3 +220,29 @@ class CorpusDataset(EpochDataset):
         """Return the token ids and the `UnitStart` bits of a range of the corpus's tokens."""
         starts = self.corpus.word_starts
         return self.corpus.tokens[begin:end], None if starts is None else starts[begin:end]
+
+
+def with_options_of(source: Callable) -> Callable[[Callable], Callable]:
+    """Show the options of `source` in the signature of a function that passes `**options` on to it."""
+
+    def decorate(function: Callable) -> Callable:
+        shown = inspect.signature(function).parameters
+        named = [option for option in shown.values() if option.kind is not option.VAR_KEYWORD]
+        more = [option for option in inspect.signature(source).parameters.values() if option.name not in shown]
+        more = [option.replace(kind=option.KEYWORD_ONLY) for option in more]
+        function.__signature__ = inspect.Signature([*named, *more])
+        return function
+
+    return decorate
+
+
+def refuse_unknown_options(owner: object, options: dict[str, Any], known: Iterable[str]) -> None:
+    """Raise ValueError for an option that is not among `known`, with its name here."""
+    names = list(inspect.signature(type(owner)).parameters)
+    for name in sorted(options.keys() - set(known)):
+        start = f"{type(owner).__name__} takes no {name!r}: "
+        if name in NAMES_ELSEWHERE:
+            raise ValueError(f"{start}{NAMES_ELSEWHERE[name]}.")
+        if alike := difflib.get_close_matches(name, names, n=1, cutoff=0.75):
+            raise ValueError(f"{start}did you mean {alike[0]!r}?")
+        raise ValueError(f"{start}its options are {', '.join(names)}.")

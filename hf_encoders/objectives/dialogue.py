@@ -19,9 +19,8 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus, offsets_of
 from hf_encoders.objectives.batch import IGNORED
-from hf_encoders.objectives.dataset import CorpusDataset, Example
+from hf_encoders.objectives.dataset import CorpusDataset, Example, with_options_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM
-from hf_encoders.objectives.options import with_options_of
 from hf_encoders.objectives.randomness import RandomStream, generator
 from hf_encoders.objectives.sentence_pairs import SENTENCE_PAIRS, SentencePairObjective
 

@@ -18,10 +18,9 @@ from hf_encoders.corpus.similar_word_table import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.inputs import SIDES, check_languages
 from hf_encoders.objectives.batch import IGNORED, Row, batch
-from hf_encoders.objectives.dataset import CorpusDataset, Example
+from hf_encoders.objectives.dataset import CorpusDataset, Example, refuse_unknown_options, with_options_of
 from hf_encoders.objectives.masking import Masker, Masking, describe_masking
 from hf_encoders.objectives.objective import LossTerm, Objective
-from hf_encoders.objectives.options import refuse_unknown_options, with_options_of
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 

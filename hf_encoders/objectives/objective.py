@@ -16,9 +16,8 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.word_starts import WordStarts
-from hf_encoders.objectives.dataset import EpochDataset
+from hf_encoders.objectives.dataset import NAMES_ELSEWHERE, EpochDataset
 from hf_encoders.objectives.masking import Masking
-from hf_encoders.objectives.options import NAMES_ELSEWHERE
 
 
 GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of datasets that are not options
@@ -63,16 +62,6 @@ class Objective:
     def loss_weights(self) -> dict[str, float]:
         """Weight of each loss term, as `PreTrainingTrainer` takes them."""
         return {term.name: term.weight for term in self.terms}
-
-    @property
-    def has_example_labels(self) -> bool:
-        """Whether a loss term has one label per example."""
-        return any(term.is_per_example for term in self.terms)
-
-    def example_label(self, config_class: type[PreTrainedConfig]) -> str | None:
-        """The model's argument for the labels of examples, such as `next_sentence_label`."""
-        labels = self.model_class(config_class).loss_terms
-        return next((labels[term.name] for term in self.terms if term.is_per_example), None)
 
     def model_class(self, config_class: type[PreTrainedConfig]) -> type[PreTrainedModel]:
         """The family's class with the heads of the objective.

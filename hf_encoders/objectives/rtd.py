@@ -21,10 +21,9 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import ObjectiveSums, chunk_scores, normalised, pair_share_of_batch
 from hf_encoders.models.encoder_tokens import places_of
 from hf_encoders.objectives.batch import IGNORED, Row, keep_on_host
-from hf_encoders.objectives.dataset import Example
+from hf_encoders.objectives.dataset import Example, with_options_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
-from hf_encoders.objectives.options import with_options_of
 from hf_encoders.objectives.randomness import RandomStream, generator
 from hf_encoders.publishing.files import WEIGHTS_FILE
 from hf_encoders.registration import config_class_of

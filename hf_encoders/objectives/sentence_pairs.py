@@ -24,10 +24,9 @@ from hf_encoders.objectives.chunks import (
     Text,
     check_pair_length,
 )
-from hf_encoders.objectives.dataset import Example
+from hf_encoders.objectives.dataset import Example, with_options_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
-from hf_encoders.objectives.options import with_options_of
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 

@@ -337,7 +337,7 @@ def test_without_a_recipe_steps_follow_the_text(
     assert f"learning rate {rate} for width 128." in printed and f"together {steps} steps" in printed
 
 
-def test_sizes_of_text_are_of_files_and_of_prepared_corpora(folder, capsys):
+def test_sizes_of_text_are_of_files_and_of_prepared_corpora(folder):
     source = checkpoint(folder, "bert")
     text = Sources.from_words([str(folder / "domain.txt")])[""]
     assert text.tokens == (folder / "domain.txt").stat().st_size / 4

@@ -250,7 +250,7 @@ class TestUnitsAndSimilarWords:
             [tmp_path / "text.txt"], tmp_path / "out", tokenizer, lexicon=["w5 w6"], phrases=["w7 w8"]
         )  # as the command made it
 
-    def test_learned(self, tokenizer_folder, tokenizer, make_tokenizer, tmp_path, capsys):
+    def test_learned(self, tokenizer_folder, tokenizer, make_tokenizer, tmp_path):
         generator = random.Random(0)
         lines = [f"w{generator.randrange(5, 9)} w20 w21 w{generator.randrange(30, 33)}" for _ in range(300)]
         (tmp_path / "text.txt").write_text("\n".join(lines))
@@ -266,7 +266,7 @@ class TestUnitsAndSimilarWords:
         assert not (tmp_path / "out" / "similar_words.safetensors").exists()
 
     @pytest.mark.slow
-    def test_names_of_jieba_and_of_a_file(self, tmp_path, capsys):
+    def test_names_of_jieba_and_of_a_file(self, tmp_path):
         pytest.importorskip("jieba")
         text = "国务院和量子钟科技在北京签约。\n"
         (tmp_path / "text.txt").write_text(text, encoding="utf-8")

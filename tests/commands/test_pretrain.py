@@ -212,7 +212,7 @@ def test_overwrite_removes_the_run_alone(folder, capsys):
     assert [path.name for path in (folder / "over").glob("checkpoint-*")] == ["checkpoint-2"]
 
 
-def test_a_tokenizer_of_another_recipe_is_not_taken(folder, tmp_path, capsys):
+def test_a_tokenizer_of_another_recipe_is_not_taken(folder, capsys):
     other = {**TINY, "tokenizer": {"vocab_size": 151}}
     (folder / "other.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
     assert pretrain(folder, "begun", "--plan") == 0

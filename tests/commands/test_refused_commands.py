@@ -180,7 +180,7 @@ def test_tokenizer(folder):
     assert tree(folder) == before
 
 
-def test_quickstart(folder, capsys):
+def test_quickstart(folder):
     words = ["quickstart", "--output", str(folder / "new" / "quick"), "--max-steps", "2", "--vocab-size", "150"]
     before = tree(folder)
     assert main([*words, "--input", str(folder / "short.txt")]) == 2

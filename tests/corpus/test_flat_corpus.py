@@ -12,9 +12,6 @@ from hf_encoders.corpus.flat_corpus import FlatCorpus
 from tests.corpus.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
-LARGE = datasets.LargeList(datasets.LargeList(datasets.Value("int32")))
-
-
 def test_arrays(tokenizer):
     corpus = FlatCorpus.of(tokenize_documents(as_text(DOCUMENTS), tokenizer))
     assert corpus.tokens.tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
@@ -59,7 +56,7 @@ def test_rows_are_those_of_the_dataset(tokenizer, monkeypatch, change, is_on_dis
     assert contents(pickle.loads(pickle.dumps(corpus))) == contents(corpus)
 
 
-def test_empty_documents_and_sentences(tokenizer):
+def test_empty_documents_and_sentences():
     documents = [[[], [5]], [], [[6], []], []]
     for dataset in (make_dataset(documents), make_dataset(documents).select([0, 1, 2, 3])):
         kept = FlatCorpus.of(dataset, keep_empty=True)

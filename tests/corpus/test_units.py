@@ -93,7 +93,7 @@ class TestBits:
             ends = [next((i for i in range(one + 1, 40) if is_entity_start[i]), 40) for one in listed]
             assert all(is_phrase_start[end] for end in ends if end < 40)
 
-    def test_readers_of_words_see_the_same_words(self, tokenizer, tmp_path):
+    def test_readers_of_words_see_the_same_words(self, tokenizer):
         documents = [text.splitlines() for text in texts(20)]
         store = FlatCorpus.of(tokenize_documents(documents, tokenizer, lexicon=ENTRIES), keep_empty=True)
         begins = np.isin(np.arange(len(store.tokens)), store.sentence_offsets)

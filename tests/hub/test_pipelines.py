@@ -156,7 +156,7 @@ def test_pipeline_of_an_instance_answers_the_same(
     )
 
 
-def test_fill_mask_prefers_the_word_it_was_taught(tmp_path: Path) -> None:
+def test_fill_mask_prefers_the_word_it_was_taught() -> None:
     """Not only equal answers but a right one: the model is trained on one sentence until it knows it."""
     family = FAMILIES[0]
     tokenizer = make_tokenizer(family)

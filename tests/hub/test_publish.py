@@ -200,7 +200,7 @@ def test_pictures_of_a_card_go_with_it(hub, api, directory):
     assert "shows ../secret.png, which is not published with it: copy the picture into the directory" in error
 
 
-def test_refusals(hub, api, directory, monkeypatch):
+def test_refusals(hub, api, directory):
     plan = plan_publication(directory, "user/encoder")
     with pytest.raises(HfHubHTTPError, match="this token may only read"):
         publish(plan, api=HfApi(endpoint=hub.endpoint, token=READ_ONLY))
@@ -220,7 +220,7 @@ def test_refusals(hub, api, directory, monkeypatch):
         plan_publication(directory, "encoder")
 
 
-def test_a_card_the_hub_refuses_is_found_before_the_push_and_by_it(hub, api, directory):
+def test_a_card_the_hub_refuses_is_found_before_the_push_and_by_it(api, directory):
     plan = plan_publication(directory, "user/encoder", license_name="my own")
     assert any("license 'my own' is not an identifier of the Hub" in error for error in plan.errors)
     with pytest.raises(ValueError, match="cannot be published.*license 'my own'"):

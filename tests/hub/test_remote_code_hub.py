@@ -280,7 +280,7 @@ def test_every_commit_of_a_training_can_be_loaded(trained: Trained, job: str, pu
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_last_commit_holds_the_trained_weights(trained: Trained, job: str, tmp_path: Path) -> None:
+def test_last_commit_holds_the_trained_weights(trained: Trained, job: str) -> None:
     files = trained.hub.files(f"user/{job}")
     last = trained.outputs / job / ("checkpoint-4" if job == "pairs" else "") / "model.safetensors"
     assert files["model.safetensors"] == last.read_bytes()

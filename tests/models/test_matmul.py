@@ -23,10 +23,6 @@ from tests.models.tiny import MASKED_LM, right_padded, tiny_model
 BF16 = torch.bfloat16
 
 
-def rows_after(rows: int) -> int:
-    return rows + num_padding_rows(torch.zeros(rows, 1, dtype=BF16))
-
-
 def test_spare_rows_are_zeros_behind_the_others() -> None:
     rows = torch.randn(1090, 3, dtype=BF16)
     padded = with_padding_rows(rows)

@@ -110,7 +110,7 @@ def test_bounds_are_on_the_device_of_each_part_of_a_model() -> None:
         assert bounds.device == device and bounds.dtype == torch.int32 and longest == 5
 
 
-def test_only_cudnn_is_left_out(monkeypatch) -> None:
+def test_only_cudnn_is_left_out() -> None:
     """Kernels that are switched off stay so, and cuDNN is back afterwards, also after an error."""
     query = torch.randn(1).as_subclass(OnCuda)
     torch.backends.cuda.enable_flash_sdp(False)

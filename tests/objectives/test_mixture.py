@@ -146,7 +146,7 @@ def test_a_batch_is_the_same_in_parts_and_in_any_order(tokenizer):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_any_process_that_reads_an_example_reads_the_same(tokenizer, workers):
+def test_any_process_that_reads_an_example_reads_the_same(workers):
     """In workers, pickled, or a copy in another epoch."""
     mixed = mixture(alpha=0.4, languages={"gsw": "de"})
     mixed.set_epoch(1)

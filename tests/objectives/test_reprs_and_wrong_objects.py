@@ -28,7 +28,7 @@ def corpus():
 
 
 class TestReprs:
-    def test_datasets_show_sizes_and_options(self, corpus, tokenizer):
+    def test_datasets_show_sizes_and_options(self, corpus):
         store = FlatCorpus.of(corpus)
         size = f"3,000 documents, {store.num_sentences:,} sentences, {len(store.tokens):,} tokens"
         assert repr(store) == f"FlatCorpus({size})"

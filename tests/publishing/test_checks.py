@@ -55,7 +55,7 @@ def test_every_head_passes_and_loads_elsewhere(tmp_path):
     assert check_loading(directories) == []
 
 
-def test_a_check_names_the_directory_and_the_remedy(tmp_path, good):
+def test_a_check_names_the_directory_and_the_remedy(tmp_path):
     for path, words in ((tmp_path / "none", "is not a folder"), (tmp_path, "has no config.json")):
         (text,) = errors(check_directory(path))
         assert words in text and "save_pretrained" in text

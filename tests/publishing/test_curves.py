@@ -54,7 +54,7 @@ def test_the_newest_log_of_a_folder_is_taken(tmp_path):
     assert len(read_run(tmp_path / "run").entries) == 12
 
 
-def test_axes(tmp_path):
+def test_axes():
     """An evaluation has its step only; what is not finite is left out, and a step that was made again counts once."""
     log = [*entries(3), {"step": 25, "eval_mlm_loss": 5.0}, {"step": 30, "loss": 1.0, "mlm_loss": float("nan")}]
     log.append({"step": 20, "mlm_loss": 5.5})

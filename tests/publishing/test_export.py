@@ -180,7 +180,7 @@ def test_exporting_to_onnx_prints_nothing_of_torchs_own(tmp_path, monkeypatch, c
     assert logger.level == level
 
 
-def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, capsys):
     source = save(BERT, MLM, tmp_path / "source")
     capsys.readouterr()
     for form in ("native", "safetensors-bf16", "onnx"):
