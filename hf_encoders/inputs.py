@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -98,6 +99,11 @@ def is_language_code(code: str) -> bool:
     [True, True, False, False, False, False]
     """
     return code in LANGUAGES or re.fullmatch(r"[a-z]{3}", code) is not None
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def first_line(error: BaseException) -> str:

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.publishing.hardware import describe_hardware, describe_software
 
     if arguments.output:
-        check_picture(arguments.output, "--output")
+        check_picture(arguments.output)
     if arguments.save_reference:
         check_folder(reference_file(arguments.save_reference).parent, "--save-reference")
     runs = [read_run(Path(path)) for path in arguments.runs]

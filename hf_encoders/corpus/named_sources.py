@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_encoders.inputs import LANGUAGES
+from hf_encoders.inputs import LANGUAGES, is_number
 
 
 UNNAMED = ""  # the source of text that is given without a name
@@ -51,31 +51,30 @@ def named_paths(words: Sequence[str], option: str) -> dict[str, list[str]]:
     return found
 
 
-def named_values(words: Iterable[str], option: str, what: str, names: Iterable[str]) -> dict[str, str]:
-    """Values of words `NAME=VALUE`, at most one for each of the sources `names`.
+def named_codes(words: Iterable[str], names: Iterable[str]) -> dict[str, str]:
+    """Return the values of words `NAME=CODE`, at most one for each of the sources `names`.
 
     Args:
-        words (`Iterable[str]`): Values of an option.
-        option, what (`str`): What messages call the option, and a value (`"CODE"`).
+        words (`Iterable[str]`): Values of `--language`.
         names (`Iterable[str]`): The sources.
 
     Raises:
         ValueError: for a word of another form, an unknown name, or one that comes twice.
 
-    >>> named_values(["law=2", "web=1"], "--corpus-weights", "WEIGHT", ["law", "web"])
-    {'law': '2', 'web': '1'}
+    >>> named_codes(["law=de", "web=en"], ["law", "web"])
+    {'law': 'de', 'web': 'en'}
     """
     names, found = [name for name in names if name], {}
     for word in words:
         match = _NAMED.fullmatch(word)
         if match is None or not match[2]:
-            raise ValueError(f"{option} {word}: give NAME={what} for a source.")
+            raise ValueError(f"--language {word}: give NAME=CODE for a source.")
         name, value = match.groups()
         if name not in names:
             there = f"the sources are {', '.join(names)}" if names else "no source has a name: give NAME=PATH"
-            raise ValueError(f"{option} {word}: there is no source {name!r}: {there}.")
+            raise ValueError(f"--language {word}: there is no source {name!r}: {there}.")
         if found.setdefault(name, value) != value:
-            raise ValueError(f"{option}: {name} is there twice, as {found[name]} and {value}: give it once.")
+            raise ValueError(f"--language: {name} is there twice, as {found[name]} and {value}: give it once.")
     return found
 
 
@@ -91,7 +90,7 @@ def languages_of(words: Sequence[str], names: Iterable[str], default: str | None
         default (`str`, *optional*): Code where nothing else says one.
 
     Raises:
-        ValueError: for several codes without names, and as `named_values`. The codes are not checked.
+        ValueError: for several codes without names, and as `named_codes`. The codes are not checked.
 
     >>> languages_of(["law=de", "fr"], ["law", "zh", "web"], "en")
     {'law': 'de', 'zh': 'zh', 'web': 'fr'}
@@ -100,7 +99,7 @@ def languages_of(words: Sequence[str], names: Iterable[str], default: str | None
     plain = [word for word in words if "=" not in word]
     if len(plain) > 1:
         raise ValueError(f"--language {' '.join(plain)}: give one CODE, or NAME=CODE for each source.")
-    given = named_values((word for word in words if "=" in word), "--language", "CODE", names)
+    given = named_codes((word for word in words if "=" in word), names)
     others = plain[0] if plain else default
     return {name: given.get(name, name if name in LANGUAGES else others) for name in names}
 
@@ -136,7 +135,7 @@ class Sampling:
     def __post_init__(self):
         if self.alpha is not None and self.weights is not None:
             raise ValueError(f"alpha={self.alpha} and weights={dict(self.weights)}: give one of them.")
-        if self.alpha is not None and not (_is_number(self.alpha) and 0 < self.alpha <= 1):
+        if self.alpha is not None and not (is_number(self.alpha) and 0 < self.alpha <= 1):
             raise ValueError(
                 f"alpha={self.alpha!r} must be in (0, 1]: 1 draws sources as often as their sizes say, 0.3 (XLM-R) "
                 "draws small ones more often."
@@ -146,7 +145,7 @@ class Sampling:
         if not isinstance(self.weights, Mapping) or not self.weights:
             raise ValueError(f"weights={self.weights!r} must name each source, such as {{law: 2, web: 1}}.")
         for name, weight in self.weights.items():
-            if not (_is_number(weight) and 0 <= weight < math.inf):
+            if not (is_number(weight) and weight >= 0):
                 raise ValueError(f"weights: {name}={weight!r} must be a number of at least 0.")
         if not any(self.weights.values()):
             raise ValueError(f"weights={dict(self.weights)}: one of them must be above 0.")
@@ -180,7 +179,3 @@ class Sampling:
         for name in names:
             if name not in (self.weights or names):
                 raise ValueError(f"weights: source {name!r} has none: {there}; 0 leaves one out.")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -253,8 +253,8 @@ def _misfit(model: nn.Module, source: str | os.PathLike | None, mismatched: list
     return f"the weights of {source} do not fit {type(model).__name__}: {_some(shapes, '; ')}. {remedy}."
 
 
-def _some(names: Iterable[str], separator: str = ", ", limit: int = 3) -> str:
-    """Return the first few names, and how many more there are."""
+def _some(names: Iterable[str], separator: str = ", ") -> str:
+    """Return the first three names, and how many more there are."""
     names = sorted(names)
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return separator.join(names[:limit]) + rest
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return separator.join(names[:3]) + rest

@@ -6,7 +6,6 @@ runs without gradients and dropout on the student's own flat tokens.
 
 import copy
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -19,6 +18,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
+from hf_encoders.inputs import is_number
 from hf_encoders.loading import fingerprint
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
@@ -66,13 +66,13 @@ class DistillationOptions:
     def __post_init__(self):
         if self.soft_targets not in SOFT_TARGETS:
             raise ValueError(f"soft_targets={self.soft_targets!r} must be one of {', '.join(SOFT_TARGETS)}.")
-        if not (_is_number(self.temperature) and self.temperature > 0):
+        if not (is_number(self.temperature) and self.temperature > 0):
             raise ValueError(f"temperature={self.temperature!r} must be a number above 0; DistilBERT uses 2.")
         weights = self.loss_weights
         if weights is not None and not (isinstance(weights, Mapping) and weights.keys() <= LOSS_WEIGHTS.keys()):
             raise ValueError(f"loss_weights={weights!r} must name terms of {', '.join(LOSS_WEIGHTS)}.")
         for name, weight in (weights or {}).items():
-            if not (_is_number(weight) and weight >= 0):
+            if not (is_number(weight) and weight >= 0):
                 raise ValueError(f"loss_weights: {name}={weight!r} must be a number of at least 0.")
         if not any(self.weights.values()):
             raise ValueError(f"loss_weights={weights!r} leave nothing to learn: give at least one above 0.")
@@ -93,10 +93,6 @@ class DistillationOptions:
         """Return the argument of `forward` with the items of each term."""
         items = {**EncoderForMaskedLM.loss_terms, "ce": "labels" if self.soft_targets == "predicted" else "input_ids"}
         return {name: items.get(name, "input_ids") for name in self.weights}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass

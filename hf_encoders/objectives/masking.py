@@ -7,7 +7,6 @@ chosen equally often (but not in n-grams and spans). Each deviation of the paper
 combines them.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.similar_word_table import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
 from hf_encoders.corpus.word_starts import WordStarts
+from hf_encoders.inputs import is_number
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.objectives.mask_units import EntityUnits, PhraseUnits, Text, TokenUnits, WordUnits
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
@@ -125,25 +125,25 @@ class Masking:
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(choices)}.")
-        if not (_is_number(self.mask_probability) and 0 < self.mask_probability <= 1):
+        if not (is_number(self.mask_probability) and 0 < self.mask_probability <= 1):
             raise ValueError(f"mask_probability={self.mask_probability!r} must be in (0, 1]; the papers use 0.15.")
         for name in ("max_predictions", "max_ngram", "max_span"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise ValueError(f"{name}={value} must be a whole number of at least 1.")
-        if not (_is_number(self.span_end_probability) and 0 < self.span_end_probability < 1):
+        if not (is_number(self.span_end_probability) and 0 < self.span_end_probability < 1):
             raise ValueError(
                 f"span_end_probability={self.span_end_probability!r} must be in (0, 1); SpanBERT uses 0.2."
             )
         power = self.frequency_power
-        if power is not None and not (_is_number(power) and 0 < power <= 2):
+        if power is not None and not (is_number(power) and 0 < power <= 2):
             raise ValueError(f"frequency_power={power!r} must be above 0 and at most 2; DistilBERT uses 0.7.")
         self._check_probabilities()
         self._check_combinations()
 
     def _check_probabilities(self) -> None:
         replaced = self.mask_replace_probability, self.random_replace_probability, self.similar_replace_probability
-        if not (all(_is_number(one) and one >= 0 for one in replaced) and sum(replaced) <= 1 + 1e-9):
+        if not (all(is_number(one) and one >= 0 for one in replaced) and sum(replaced) <= 1 + 1e-9):
             similar = f", similar_replace_probability={replaced[2]!r}" if replaced[2] != 0 else ""
             raise ValueError(
                 f"mask_replace_probability={replaced[0]!r}{similar} and random_replace_probability={replaced[1]!r} "
@@ -238,17 +238,13 @@ class Masking:
         return weights / weights.sum()
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _are_probabilities(values: object) -> bool:
     """Whether values are numbers of at least 0 with a sum of 1."""
     try:
         values = [] if isinstance(values, str) else list(values)
     except TypeError:
         return False
-    return all(_is_number(one) and one >= 0 for one in values) and abs(sum(values) - 1) < 1e-6
+    return all(is_number(one) and one >= 0 for one in values) and abs(sum(values) - 1) < 1e-6
 
 
 def describe_masking(masking: Masking, rates: Sequence[float], logged: float | None) -> str:

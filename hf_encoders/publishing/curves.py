@@ -360,14 +360,14 @@ def draw_runs(
     return draw(panels, path, title, AXES[against], changes)
 
 
-def check_picture(path: str | Path, option: str) -> None:
-    """Raise ValueError, with the option that named it, for a picture of unknown format or that cannot be written."""
+def check_picture(path: str | Path) -> None:
+    """Raise ValueError for a picture, `--output`, of unknown format or that cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     formats = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in formats:
-        raise ValueError(f"{option} {path}: must end in one of {', '.join(f'.{name}' for name in sorted(formats))}.")
-    check_file(path, option)
+        raise ValueError(f"--output {path}: must end in one of {', '.join(f'.{name}' for name in sorted(formats))}.")
+    check_file(path, "--output")
 
 
 def draw(

@@ -93,9 +93,10 @@ class Difference(NamedTuple):
     scale: float
     of_rms: float
 
-    def is_within(self, tolerance: float) -> bool:
-        """Return whether the largest difference is at most `tolerance` times the scale; False for NaN."""
-        return self.largest <= tolerance * self.scale
+    @property
+    def is_rounding(self) -> bool:
+        """Whether the largest difference is at most `FP32_TOLERANCE` times the scale; False for NaN."""
+        return self.largest <= FP32_TOLERANCE * self.scale
 
 
 def probe_batch(
@@ -298,6 +299,6 @@ def problem_of(loaded: Loaded, expected: Tensors, batch: Tensors) -> str:
     if loaded.missing:
         return f"parameters are not in the weights: {', '.join(loaded.missing)}"
     measured = difference(loaded.outputs, expected, batch["attention_mask"])
-    if not measured.is_within(FP32_TOLERANCE):
+    if not measured.is_rounding:
         return f"outputs differ by up to {measured.largest:.2g}, of at most {measured.scale:.2g}"
     return ""

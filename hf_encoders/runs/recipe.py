@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.corpus.named_sources import Sampling
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
+from hf_encoders.inputs import is_number
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import presets
 from hf_encoders.objectives.masking import Masking
@@ -404,7 +405,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
         made[key] = with_preset(key, fields.get(key, {}))
     if "mask_rate" in fields:
         rates = fields["mask_rate"]
-        if len(rates) not in (2, 3) or not all(map(_is_number, rates[:2])):
+        if len(rates) not in (2, 3) or not all(map(is_number, rates[:2])):
             raise ValueError(f"mask_rate: {rates} must be two numbers, such as [0.30, 0.15], and perhaps a shape.")
         made["mask_rate"] = MaskRate(*rates)
     return Recipe(**made)
@@ -418,14 +419,10 @@ def _check_training(fields: dict[str, Any]) -> None:
             raise ValueError(f"training: {name} cannot be set here: {advice(SET_BY_RUN[name])}.")
         if name not in kinds:
             raise ValueError(f"training: transformers.TrainingArguments has no field {name!r}.")
-        if kinds[name] in (int, float, int | None, float | None) and not (_is_number(value) or value is None):
+        if kinds[name] in (int, float, int | None, float | None) and type(value) not in (int, float, type(None)):
             raise ValueError(f"training: {name}={value!r} must be a number.")
         if kinds[name] is bool and not isinstance(value, bool):
             raise ValueError(f"training: {name}={value!r} must be true or false.")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _made(kind: type, key: str, fields: Any) -> Any:

@@ -8,7 +8,6 @@ pairs and lengths) and 8 % (mean length). The rules themselves, run here on the 
 
 import random
 
-import datasets
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -22,6 +21,7 @@ from hf_encoders import (
     SentenceBlocks,
     presets,
 )
+from tests.corpus.corpora import make_dataset
 from tests.objectives import original_code
 from tests.objectives.original_code import CLS, MASK, SEP
 
@@ -53,10 +53,6 @@ def word_pieces() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(names, special, strict=True)))
 
 
-def as_dataset(documents) -> datasets.Dataset:
-    return datasets.Dataset.from_dict({"input_ids": documents})
-
-
 def batches(dataset, collator, size=256, epochs=PASSES):
     """Everything that several epochs give."""
     for epoch in range(epochs):
@@ -79,7 +75,7 @@ def test_statistics_measured_on_the_original_code(word_pieces, run):
     masking = ALBERT_WORDS if swap else presets.BERT_MASKING
     collator = collator_class(word_pieces, length, **{**masking, "max_predictions": most})
     labels, lengths, masked, kinds = [], [], 0, np.zeros(3)
-    for batch in batches(DocumentChunks(as_dataset(documents), length, **chunk_rule), collator):
+    for batch in batches(DocumentChunks(make_dataset(documents), length, **chunk_rule), collator):
         labels += batch[collator.label_name].tolist()
         lengths += batch["attention_mask"].sum(dim=1).tolist()
         predicted = batch["labels"] != -100
@@ -123,7 +119,7 @@ def test_whole_words_and_ngrams_are_those_of_the_rules(word_pieces, max_ngram):
     masking = ALBERT_WORDS if max_ngram == 3 else presets.BERT_WHOLE_WORD_MASKING
     collator = SOP(word_pieces, length, **{**masking, "max_predictions": most})
     ours, theirs, numbers = [], [], []
-    for batch in batches(DocumentChunks(as_dataset(documents), length, **presets.ALBERT_CHUNKS), collator, epochs=3):
+    for batch in batches(DocumentChunks(make_dataset(documents), length, **presets.ALBERT_CHUNKS), collator, epochs=3):
         tokens = batch["input_ids"].where(batch["labels"] == -100, batch["labels"])
         for row, labels, mask in zip(tokens.tolist(), batch["labels"].tolist(), batch["attention_mask"], strict=True):
             row = row[: int(mask.sum())]
@@ -237,7 +233,7 @@ def test_roberta_blocks(word_pieces, cross_documents):
     """`<s>`, then sentences with `</s>` each, and one more between documents; a long sentence makes a long block."""
     documents = [[[10, 11], [12]], [[20, 21, 22]], [[*range(30, 50)], [50]]]
     options = {**presets.ROBERTA_BLOCKS, "cross_documents": cross_documents}
-    blocks = SentenceBlocks(as_dataset(documents), max_length=12, redraw=False, **options)
+    blocks = SentenceBlocks(make_dataset(documents), max_length=12, redraw=False, **options)
     batch = DataCollatorForMaskedLM(
         word_pieces, mask_probability=1e-9, mask_replace_probability=0.0, random_replace_probability=0.0
     )(blocks.__getitems__(range(len(blocks))))

@@ -1,6 +1,5 @@
 """Pairs of next-sentence and sentence-order prediction: what they are made of, labels, and what predicts these."""
 
-import datasets
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -16,15 +15,12 @@ from hf_encoders.objectives.sentence_pairs import (
     next_sentence_pair,
     sentence_order_pair,
 )
+from tests.corpus.corpora import make_dataset
 from tests.objectives.test_chunks import corpus
 
 
 BOTH = pytest.mark.parametrize("pair_of", [next_sentence_pair, sentence_order_pair])
 RULES = pytest.mark.parametrize("rule", [{}, {"segments": "sentences"}])
-
-
-def as_dataset(documents):
-    return datasets.Dataset.from_dict({"input_ids": documents})
 
 
 def pairs_of(dataset, pair_of, epochs=1):
@@ -112,7 +108,7 @@ def test_lengths_do_not_predict_labels(pair_of, max_length, longest, num_sentenc
         lengths = np.ceil(random.gamma(2, 8, random.integers(2, longest)))
         lengths[0] = 1 + lengths[0] // 4
         documents.append([text.integers(5, 60, int(n)) for n in lengths])
-    chunks = DocumentChunks(as_dataset(documents), max_length)
+    chunks = DocumentChunks(make_dataset(documents), max_length)
     lengths, labels, numbers = [], [], []
     for epoch in range(40_000 * max_length // 8 // num_sentences):
         chunks.set_epoch(epoch)
@@ -135,7 +131,7 @@ def test_lengths_of_headings_do_not_predict_the_order():
     documents = [[[7] * n for n in (3, *others)] for others in sentences.tolist()]
     counts, hits = np.zeros((2, 64, 64)), []
     for documents_of_half, is_test in ((documents[::2], False), (documents[1::2], True)):
-        chunks = DocumentChunks(as_dataset(documents_of_half), 64)
+        chunks = DocumentChunks(make_dataset(documents_of_half), 64)
         for first, second, label in pairs_of(chunks, sentence_order_pair, epochs=3):
             lengths = len(first), len(second)
             if label >= 0 and is_test:
@@ -155,7 +151,7 @@ def test_textbook_sentences_in_both_orders():
 def test_textbook_next_sentences():
     """ "the man went to the store", then "he bought milk" (0) or, of another document, "penguins fly" (1)."""
     store, milk, birds, fly = [10, 11, 12, 13, 10, 14], [15, 16, 17], [20, 21], [22, 23]
-    chunks = DocumentChunks(as_dataset([[store, milk], [birds, fly]]), 16)
+    chunks = DocumentChunks(make_dataset([[store, milk], [birds, fly]]), 16)
     pairs = [(first, second, label) for first, second, label in pairs_of(chunks, next_sentence_pair, epochs=20)]
     seen = {str(pairs[i : i + 2]) for i in range(0, 40, 2)}
     assert seen == {str([(store, milk, 0), (birds, fly, 0)]), str([(store, fly, 1), (birds, milk, 1)])}
@@ -187,7 +183,7 @@ def test_no_label_says_that_the_same_text_is_another(rule):
         ]
         for _ in range(600)
     ]
-    chunks = DocumentChunks(as_dataset(documents), 9, **rule)
+    chunks = DocumentChunks(make_dataset(documents), 9, **rule)
     num_equal, labels = 0, []
     for epoch in range(4):
         chunks.set_epoch(epoch)
@@ -205,7 +201,7 @@ def test_no_label_says_that_the_same_text_is_another(rule):
 
 @BOTH
 def test_a_single_sentence_has_no_label_and_in_the_original_code_it_is_a_negative(pair_of):
-    documents = as_dataset([[[7, 8]], [[10, 11], [12, 13]]])
+    documents = make_dataset([[[7, 8]], [[10, 11], [12, 13]]])
     for original, second in ((False, {()}), (True, {(10, 11, 12, 13), (12, 13)})):
         chunks = DocumentChunks(documents, 32, short_sequence_probability=0.0, original_code=original)
         pairs = [pair for pair in pairs_of(chunks, pair_of, epochs=50) if pair[0] == [7, 8]]
@@ -214,7 +210,7 @@ def test_a_single_sentence_has_no_label_and_in_the_original_code_it_is_a_negativ
 
 
 def test_what_has_no_pairs_is_refused():
-    one = DocumentChunks(as_dataset([[[1], [2]]]), 32, redraw=False)
+    one = DocumentChunks(make_dataset([[[1], [2]]]), 32, redraw=False)
     with pytest.raises(ValueError, match="holds one document"):
         next_sentence_pair(one[0])
     with pytest.raises(ValueError, match="rows of a plain dataset"):
