@@ -269,8 +269,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         self._special_ids = torch.tensor(never_predicted, dtype=torch.int64)
         self._predicts_tokens = predicts_tokens(model)
         self._terms = dict(getattr(model, "loss_terms", {}))
-        of_tokens = [term for term, label in self._terms.items() if label == "labels"]
-        self._token_loss = f"{of_tokens[0] if of_tokens else 'mlm'}_loss"
+        of_tokens = (f"{term}_loss" for term, label in self._terms.items() if label == "labels")
+        self._token_loss = next(of_tokens, None)
         knows_vocabulary = self._predicts_tokens and hasattr(model.config, "vocab_size")
         self._frequencies = LabelFrequencies(model.config.vocab_size) if knows_vocabulary else None
         if self._hook is not None:

@@ -60,7 +60,7 @@ class WarningContext:
     max_steps: int
     unigram_cross_entropy: float | None = None  # nats per token; without it the MLM loss is not judged
     num_workers: int = 0  # `dataloader_num_workers`
-    token_loss: str = "mlm_loss"  # logged loss of predicted tokens
+    token_loss: str | None = "mlm_loss"  # logged loss of predicted tokens; None: there is none
     is_trained: bool = False  # whether the encoder was trained before: then only its head may be new
 
 
@@ -158,7 +158,7 @@ def data_starvation(entries: list[dict[str, Any]], context: WarningContext) -> t
 
 
 def values_after_warmup(
-    entries: list[dict[str, Any]], name: str, number: int, share: float, context: WarningContext
+    entries: list[dict[str, Any]], name: str | None, number: int, share: float, context: WarningContext
 ) -> list[float]:
     """Return the last `number` values of a metric after warm-up, or none before they cover `share` of the run."""
     later = [entry for entry in entries if entry["step"] > context.warmup_steps and name in entry]
