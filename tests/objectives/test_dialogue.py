@@ -16,6 +16,7 @@ from hf_encoders.cli import main
 from hf_encoders.objectives import dialogue
 from hf_encoders.objectives.chunks import DocumentChunks
 from hf_encoders.objectives.dialogue import DataCollatorForDialogueLM, Dialogues, truncated_turns
+from hf_encoders.objectives.mixture import MixedExamples
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run, divide
 from tests.corpus.corpora import make_dataset, random_documents, write_corpus
@@ -220,6 +221,13 @@ class TestBatches:
         roles = torch.tensor([[0, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 0]])
         assert torch.equal(batch["token_type_ids"], roles.gather(1, turn) * batch["attention_mask"])
         assert batch["order"].shape == (3,) and "next_sentence_label" not in batch
+
+    def test_sources_of_a_mixture(self, tokenizer):
+        sources = {name: Dialogues(make_dataset(random_documents(60, i)), 24) for i, name in enumerate("ab")}
+        mixed = MixedExamples(sources)
+        mixed.set_epoch(0)
+        batch = DataCollatorForDialogueLM(tokenizer)(mixed.__getitems__(range(len(mixed))))
+        assert len(batch["next_sentence_label"]) == len(mixed) == sum(map(len, sources.values()))
 
 
 class TestWrongInput:
