@@ -41,7 +41,13 @@ PUBLIC_NAMES = {  # module -> its public names
     "objectives.distillation": ["Distillation", "DistillationOptions", "with_teacher"],
     "objectives.masking": ["Masking"],
     "objectives.mixture": ["MixedExamples"],
-    "objectives.mlm": ["DataCollatorForMaskedLM", "MaskedLanguageModelling", "ParallelPairs", "SentenceBlocks"],
+    "objectives.mlm": [
+        "DataCollatorForMaskedLM",
+        "MaskedLanguageModelling",
+        "ParallelPairs",
+        "SentenceBlocks",
+        "StreamedBlocks",
+    ],
     "objectives.objective": ["get_objective", "LossTerm", "Objective", "register_objective"],
     "objectives.plm": ["DataCollatorForPermutationLM", "PermutationLanguageModelling", "ReusedChunks"],
     "objectives.rtd": [

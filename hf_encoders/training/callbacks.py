@@ -14,6 +14,7 @@ import transformers.trainer
 from huggingface_hub import CommitOperationAdd, HfApi
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.utils.data import IterableDataset
 from tqdm.auto import tqdm
 from transformers import (
     PreTrainedModel,
@@ -41,6 +42,15 @@ class EpochCallback(TrainerCallback):
     `Trainer` and accelerate do so in some runs only: not after a restart within an epoch, and in several processes
     only for the sampler.
     """
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        """Refuse to resume in a later pass over a stream, because `Trainer` takes all steps for the first one."""
+        dataset = getattr(kwargs["train_dataloader"], "dataset", None)
+        if isinstance(dataset, IterableDataset) and (state.epoch or 0) > 1:
+            raise ValueError(
+                f"resume_from_checkpoint: it is in pass {int(state.epoch) + 1} over a stream, and Trainer finds its "
+                "position in the first one only. Train on a stream as long as the run, or on a stored corpus."
+            )
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Set `state.epoch`, which is a fraction if training resumes within an epoch."""
