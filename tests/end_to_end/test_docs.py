@@ -59,6 +59,14 @@ def test_files_named_exist(page):
         assert (ROOT / name).exists(), name
 
 
+def test_the_places_of_the_architecture_exist():
+    folders = ROOT, ROOT / "hf_encoders", ROOT / "hf_encoders" / "models"
+    places = re.findall(r"`([\w/]+\.(?:py|md))`", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    assert len(places) > 50
+    for place in places:
+        assert any((folder / place).exists() for folder in folders), place
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tasks_and_recipes_of_commands_exist(page):
     known = {"finetune": {name for name, *_ in TASKS}, "pretrain": set(recipe_names())}
