@@ -254,25 +254,24 @@ def _joined(parts: Iterable[_Arrays], has_word_starts: bool) -> _Arrays:
 
 def _arrays_on_disk(dataset: datasets.Dataset) -> _Arrays:
     """Memory maps of a copy next to the files of a dataset, which is made if it is not there."""
-    folder = Path(dataset.cache_files[0]["filename"]).parent
-    if not os.access(folder, os.W_OK):
-        folder = Path(get_temporary_cache_files_directory())
-    copy = folder / f"flat-{dataset._fingerprint}"
+    copy = Path(dataset.cache_files[0]["filename"]).with_name(f"flat-{dataset._fingerprint}")
+    if not copy.is_dir() and not os.access(copy.parent, os.W_OK):
+        copy = Path(get_temporary_cache_files_directory(), copy.name)
     names = list(TYPES) if WORD_STARTS in dataset.column_names else list(TYPES)[:3]
     if not copy.is_dir():
-        with tempfile.TemporaryDirectory(dir=folder, prefix="flat-unfinished-") as scratch:
+        with tempfile.TemporaryDirectory(dir=copy.parent, prefix="flat-unfinished-") as scratch:
+            made = Path(scratch, "made")  # which others may read, as the scratch folder they may not
+            made.mkdir()
             with ExitStack() as opened:
-                files = {name: opened.enter_context(open(Path(scratch, name), "wb")) for name in names}
+                files = {name: opened.enter_context(open(made / name, "wb")) for name in names}
                 for arrays in _steps(dataset):
                     for name, file in files.items():
                         getattr(arrays, name).astype(TYPES[name], copy=False).tofile(file)
             try:
-                os.rename(scratch, copy)
+                os.rename(made, copy)
             except OSError:
                 if not copy.is_dir():
                     raise  # else another process was first
-            else:
-                os.mkdir(scratch)  # for the context to remove
     paths = [copy / name for name in names]
     return _Arrays(
         *(

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.documents import Reading, TextSource
@@ -41,6 +42,7 @@ from hf_encoders.corpus.settings import (
     library_versions,
     remove_finished,
     report_time,
+    settings_hash,
     working_folder,
 )
 from hf_encoders.corpus.tokenized import NO_TOKENS, DocumentTokenizer
@@ -361,7 +363,10 @@ def finish_corpus(
             desc="Marking phrases",
         )
     columns = [name for name in (COLUMN, WORD_STARTS) if name in corpus.column_names]
-    corpus.with_format(None).select_columns(columns).save_to_disk(str(made))
+    corpus = corpus.with_format(None).select_columns(columns)
+    # Of the text too: the settings of two streams are the same.
+    corpus._fingerprint = Hasher.hash((settings_hash(how.settings), tokenized.data.column(HASH).to_numpy()[rows]))
+    corpus.save_to_disk(str(made))
     statistics = replace(
         corpus_statistics(datasets.load_from_disk(str(made)), how.tokenizer),
         dropped_duplicates=0 if how.keep_duplicates else int(np.count_nonzero(has_tokens & is_duplicate)),

@@ -9,6 +9,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from hf_encoders.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.corpus.tokenized import DocumentTokenizer
 from hf_encoders.corpus.units import PHRASES_FILE
-from hf_encoders.writing import UNFINISHED, check_folder, holds_files
+from hf_encoders.writing import LOCK_FILE, UNFINISHED, check_folder, holds_files
 
 
 # What is written into the folder of a corpus, also by `datasets`, `FlatCorpus` and version 0.1 of this package.
@@ -113,8 +114,14 @@ def working_folder(output: Path, settings: dict[str, Any], anew: bool = False) -
 def check_output(output: Path) -> None:
     """Refuse a folder that is not writable, or that holds anything but a finished or unfinished corpus."""
     check_folder(output, "--output")
-    if holds_files(output) and not (output / REPORT_FILE).exists():
+    if not (output / REPORT_FILE).exists() and holds_files(output) and not _was_being_moved(output):
         raise ValueError(f"output='{output}' holds files that are not a corpus: name a new or empty folder.")
+
+
+def _was_being_moved(output: Path) -> bool:
+    """Whether a folder holds nothing but files of a corpus whose process was killed while it moved them there."""
+    names = [path.name for path in output.iterdir() if path.name not in (LOCK_FILE, UNFINISHED)]
+    return (output / UNFINISHED).is_dir() and all(any(fnmatch(n, own) for own in OWN_FILES) for n in names)
 
 
 def report_time(output: Path) -> int | None:
@@ -152,8 +159,8 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
 
 
 def remove_finished(output: Path) -> None:
-    """Remove a finished corpus, the report first, and no other file."""
-    if (output / REPORT_FILE).exists():
+    """Remove a finished corpus, or what was moved of one, the report first; and no other file."""
+    if (output / REPORT_FILE).exists() or _was_being_moved(output):
         for path in [path for pattern in reversed(OWN_FILES) for path in output.glob(pattern)]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 

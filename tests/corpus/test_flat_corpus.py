@@ -1,6 +1,7 @@
 """A dataset of documents, of any origin, as flat arrays."""
 
 import pickle
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -82,6 +83,17 @@ def test_a_selection_on_disk_is_copied_once(tokenizer, tmp_path):
     first, same, other = copies
     assert first == same and first[0] == other[0][::-1]
     assert len(list(tmp_path.glob("flat-*"))) == 2
+
+
+def test_others_may_read_the_copy(tokenizer, tmp_path, monkeypatch):
+    tokenize_documents(as_text(random_documents(30)), tokenizer).save_to_disk(tmp_path)
+    chosen = datasets.load_from_disk(tmp_path).select([3, 1])
+    copy = Path(FlatCorpus.of(chosen).tokens.filename)
+    (tmp_path / "folder").mkdir()
+    assert copy.parent.stat().st_mode == (tmp_path / "folder").stat().st_mode
+    assert [path.name for path in tmp_path.glob("flat-*")] == [copy.parent.name]
+    monkeypatch.setattr(flat_corpus.os, "access", lambda *_: False)  # a corpus that is read-only for others
+    assert Path(FlatCorpus.of(chosen).tokens.filename) == copy
 
 
 def test_a_pickle_holds_a_path_and_not_the_tokens(tokenizer):

@@ -154,6 +154,14 @@ class TestDataSets:
         expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
 
+    def test_streams_of_other_text_have_other_fingerprints(self, tokenizer, tmp_path):
+        fingerprints = set()
+        for name, seed in (("a", 0), ("b", 1), ("again", 0)):
+            stream = datasets.Dataset.from_dict({"text": texts(9, seed)}).to_iterable_dataset()
+            prepare_corpus(stream, tmp_path / name, tokenizer, workers=1)
+            fingerprints.add(datasets.load_from_disk(tmp_path / name)._fingerprint)
+        assert len(fingerprints) == 2  # which identify the text of a run, and name copies of it
+
     def test_lists_of_sentences(self, tokenizer, tmp_path):
         dataset = datasets.Dataset.from_dict({"parts": [["w5. w6", "w7"], ["w8"]]})
         for number, source in enumerate([dataset, dataset.to_iterable_dataset()]):
@@ -280,6 +288,26 @@ class TestResume:
         assert (report.statistics, report.reading) == (whole.statistics, whole.reading)
         assert rows(out) == rows(tmp_path / "whole")
         assert not (out / "_unfinished").exists()
+
+    @pytest.mark.parametrize("moved", [1, 2, 3])
+    def test_killed_while_the_finished_files_are_moved(self, tokenizer, tmp_path, monkeypatch, moved):
+        source, out = [write_text(tmp_path / "a.txt", texts(9))], tmp_path / "out"
+        prepare_corpus([write_text(tmp_path / "b.txt", texts(5))], out, tokenizer, workers=1)
+        replace, calls = os.replace, []
+
+        def replace_some(path, target):
+            if target.parent == out:
+                calls.append(target)
+                if len(calls) > moved:
+                    raise Killed
+            replace(path, target)
+
+        with monkeypatch.context() as broken, pytest.raises(Killed):
+            broken.setattr(preparation.os, "replace", replace_some)
+            prepare_corpus(source, out, tokenizer, workers=1, overwrite=True)
+        assert not (out / "corpus.json").exists()
+        report = prepare_corpus(source, out, tokenizer, workers=1, overwrite=moved == 3)
+        assert len(rows(out)) == report.statistics.documents == 9
 
     def test_a_stream_is_read_again(self, tokenizer, tmp_path, monkeypatch):
         out = tmp_path / "out"
