@@ -14,17 +14,14 @@ from hf_encoders import (
     student_from,
     with_teacher,
 )
-from tests import processes
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
-from tests.training.three_steps import Split
+from tests.training.three_steps import TWO_PROCESSES, Split, write_and_end
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 
 
 LENGTH = 24
 STEPS, EXAMPLES = 3, 16  # of a step
 SIZES = {**TINY_MODEL, **NO_DROPOUT, "num_hidden_layers": 4, "initializer_range": 0.2}
-ONE_PROCESS = {"whole": Split(16, 1), "accumulated": Split(4, 4), "packed": Split(16, 1, packed=True)}
-TWO_PROCESSES = {"two processes": Split(8, 1), "two processes, accumulated and packed": Split(2, 4, packed=True)}
 
 
 def make_trainer(
@@ -81,6 +78,4 @@ def train_in_each_split(folder: Path) -> None:
         soft_targets: {name: train(soft_targets, split, folder / "run") for name, split in TWO_PROCESSES.items()}
         for soft_targets in ("predicted", "all")
     }
-    if torch.distributed.get_rank() == 0:
-        torch.save(found, folder / "found.pt")
-    processes.end_together()
+    write_and_end(found, folder)

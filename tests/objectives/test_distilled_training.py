@@ -10,7 +10,8 @@ from transformers import Trainer
 
 from tests import processes
 from tests.objectives import distilled_steps
-from tests.objectives.distilled_steps import ONE_PROCESS, STEPS, TWO_PROCESSES, make_trainer, train
+from tests.objectives.distilled_steps import STEPS, make_trainer, train
+from tests.training.three_steps import ONE_PROCESS, TWO_PROCESSES
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from hf_encoders import (
 )
 from tests.corpus.corpora import make_dataset, random_documents
 from tests.models.tiny import NO_DROPOUT, tiny_model
+from tests.training.three_steps import PAIR_LABELS
 
 
 LENGTH = 24
@@ -26,7 +27,6 @@ OBJECTIVES = {
     "nsp": (HfeBertForPreTraining, DataCollatorForNextSentencePrediction, DocumentChunks),
     "sop": (HfeAlbertForPreTraining, DataCollatorForSentenceOrderPrediction, DocumentChunks),
 }
-PAIR_LABELS = {"mlm": None, "nsp": "next_sentence_label", "sop": "sentence_order_label"}
 
 
 def both_batches(tokenizer, objective, first_position=None, **options):

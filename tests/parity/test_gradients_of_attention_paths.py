@@ -14,6 +14,7 @@ from transformers import AlbertForMaskedLM, BertForMaskedLM, PreTrainedModel, Ro
 from hf_encoders import HfeAlbertForMaskedLM, HfeBertForMaskedLM, HfeRobertaForMaskedLM
 from hf_encoders.models import encoder_attention, encoder_kernels
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
+from tests.models.tiny import NO_DROPOUT
 from tests.parity.parity_with_transformers import (
     ROW_LENGTH,
     compare_gradients,
@@ -29,7 +30,6 @@ HEADS = (
     (HfeRobertaForMaskedLM, RobertaForMaskedLM),
     (HfeAlbertForMaskedLM, AlbertForMaskedLM),
 )
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 each_head = pytest.mark.parametrize("head", HEADS, ids=lambda head: head[1].__name__)
 each_kernel = pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 

@@ -14,17 +14,14 @@ from hf_encoders import (
     PreTrainingTrainer,
     SentenceBlocks,
 )
-from tests import processes
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
-from tests.training.three_steps import Split
+from tests.training.three_steps import TWO_PROCESSES, Split, write_and_end
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 
 
 LENGTH = 24
 STEPS, EXAMPLES = 3, 16  # of a step
 SIZES = {**TINY_MODEL, **NO_DROPOUT, "pad_token_id": 0, "initializer_range": 0.2}
-ONE_PROCESS = {"whole": Split(16, 1), "accumulated": Split(4, 4), "packed": Split(16, 1, packed=True)}
-TWO_PROCESSES = {"two processes": Split(8, 1), "two processes, accumulated and packed": Split(2, 4, packed=True)}
 
 
 def make_examples() -> MixedExamples:
@@ -76,6 +73,4 @@ def train_in_each_split(folder: Path) -> None:
     """All splits of two processes, in one of them."""
     torch.set_num_threads(1)
     found = {name: train(split, folder / "run") for name, split in TWO_PROCESSES.items()}
-    if torch.distributed.get_rank() == 0:
-        torch.save(found, folder / "found.pt")
-    processes.end_together()
+    write_and_end(found, folder)

@@ -12,18 +12,15 @@ from hf_encoders import (
     PreTrainingTrainer,
     ReusedChunks,
 )
-from tests import processes
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.families import fields_of
-from tests.training.three_steps import Split
+from tests.training.three_steps import TWO_PROCESSES, Split, write_and_end
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 
 
 LENGTH = 24
 STEPS = 3
 SIZES = {**TINY_MODEL, **NO_DROPOUT, "pad_token_id": 0, "initializer_range": 0.2}
-ONE_PROCESS = {"whole": Split(16, 1), "accumulated": Split(4, 4), "packed": Split(16, 1, packed=True)}
-TWO_PROCESSES = {"two processes": Split(8, 1), "two processes, accumulated and packed": Split(2, 4, packed=True)}
 
 
 def make_examples(redraw: bool = True) -> ReusedChunks:
@@ -32,7 +29,7 @@ def make_examples(redraw: bool = True) -> ReusedChunks:
 
 
 def train(split: Split, folder: Path) -> dict:
-    """Losses, evaluation and parameters."""
+    """Losses, evaluations before and after, and parameters."""
     set_seed(0)
     trainer = PreTrainingTrainer(
         model=HfeXLNetLMHeadModel(HfeXLNetConfig(**fields_of(HfeXLNetConfig, SIZES))),
@@ -53,11 +50,13 @@ def train(split: Split, folder: Path) -> dict:
         eval_dataset=make_examples(redraw=False),
         data_collator=DataCollatorForPermutationLM(make_tokenizer(), packed=split.packed),
     )
+    evaluations = [trainer.evaluate()]
     trainer.train()
+    evaluations.append(trainer.evaluate())
     names = ("loss", "plm_loss", "plm_accuracy", "grad_norm")
-    logs = [{name: log[name] for name in names} for log in trainer.state.log_history[:STEPS]]
-    metrics = trainer.evaluate()
-    logs.append({name: metrics[f"eval_{name}"] for name in ("loss", "plm_loss", "plm_accuracy", "perplexity")})
+    logs = [{name: log[name] for name in names} for log in trainer.state.log_history if "grad_norm" in log]
+    names = ("loss", "plm_loss", "plm_accuracy", "perplexity")
+    logs += [{name: metrics[f"eval_{name}"] for name in names} for metrics in evaluations]
     return {"logs": logs, "parameters": {n: p.detach().clone() for n, p in trainer.model.named_parameters()}}
 
 
@@ -65,6 +64,4 @@ def train_in_each_split(folder: Path) -> None:
     """All splits of two processes, in one of them."""
     torch.set_num_threads(1)
     found = {name: train(split, folder / "run") for name, split in TWO_PROCESSES.items()}
-    if torch.distributed.get_rank() == 0:
-        torch.save(found, folder / "found.pt")
-    processes.end_together()
+    write_and_end(found, folder)

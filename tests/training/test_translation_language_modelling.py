@@ -10,7 +10,8 @@ from hf_encoders import DataCollatorForMaskedLM, HfeBertConfig, HfeBertForMasked
 from tests import processes
 from tests.corpus.corpora import make_dataset
 from tests.training import parallel_steps
-from tests.training.parallel_steps import ONE_PROCESS, TWO_PROCESSES, make_trainer, train
+from tests.training.parallel_steps import make_trainer, train
+from tests.training.three_steps import ONE_PROCESS, TWO_PROCESSES
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
 

@@ -31,7 +31,7 @@ SIZES = {
 
 
 class Split(NamedTuple):
-    """How 32 examples are split."""
+    """How the examples of a step are split."""
 
     per_device: int
     accumulation: int
@@ -53,6 +53,9 @@ SPLITS_OF_TWO_PROCESSES = {
     "two processes, accumulated and packed": Split(4, 4, packed=True),
     "two processes, compiled": Split(16, 1, compiled=True),
 }
+# Of 16 examples, which others divide likewise.
+ONE_PROCESS = {"whole": Split(16, 1), "accumulated": Split(4, 4), "packed": Split(16, 1, packed=True)}
+TWO_PROCESSES = {"two processes": Split(8, 1), "two processes, accumulated and packed": Split(2, 4, packed=True)}
 PAIR_LABELS = {"mlm": None, "nsp": "next_sentence_label", "sop": "sentence_order_label"}
 
 
@@ -153,6 +156,11 @@ def train_in_each_split(folder: Path) -> None:
         objective: {name: train(objective, split, folder) for name, split in SPLITS_OF_TWO_PROCESSES.items()}
         for objective in PAIR_LABELS
     }
+    write_and_end(found, folder)
+
+
+def write_and_end(found: dict, folder: Path) -> None:
+    """Write what was found, in the first of two processes, and end both."""
     if torch.distributed.get_rank() == 0:
         torch.save(found, folder / "found.pt")
     processes.end_together()
