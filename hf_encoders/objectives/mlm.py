@@ -605,6 +605,8 @@ class DataCollatorForMaskedLM:
 
     def plain(self, features: Sequence[Mapping[str, Any]]) -> tuple[list[Example], list[Row]]:
         """Return what stands for the examples of plain rows, with keys from torch's generator, and their tokens."""
+        if differing := {name for name in COLUMNS[1:] if len({name in feature for feature in features}) > 1}:
+            raise ValueError(f"{', '.join(sorted(differing))} is in some rows only: train on datasets prepared alike.")
         ids = torch.randint(2**56, (len(features),)).tolist()
         examples = [Example([], Key(seed=0, epoch=0, example=number)) for number in ids]
         return examples, [plain_row(number, feature) for number, feature in enumerate(features)]

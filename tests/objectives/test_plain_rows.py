@@ -56,7 +56,9 @@ def test_a_wrong_row_is_named(collator, kind, changes, message):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([GOOD, {"input_ids": [1, 2]}], "token_type_ids is in some examples"),
+        ([GOOD, {"input_ids": [1, 2]}], "attention_mask, token_type_ids is in some rows"),
+        ([GOOD, {"input_ids": [1, 2], "token_type_ids": [0, 0]}], "attention_mask is in some rows"),
+        ([GOOD, GOOD | {"word_starts": [1, 1, 1]}], "word_starts is in some rows"),
         ([GOOD, GOOD, {"token_type_ids": [0], "attention_mask": [1]}], "input_ids is missing, row 2"),
         ([{"text": "One."}], r"input_ids is missing.*\['text'\].*tokenize"),
         ([GOOD, GOOD | {"token_type_ids": None}], "token_type_ids must be .*row 1 .*None"),
