@@ -1,18 +1,22 @@
-"""Tokens a second of the collators beside transformers' own, in one run, on one core.
+"""Tokens a second of the collators next to transformers' own, in one run, on one core.
 
     python benchmarks/collator_throughput.py
     python benchmarks/collator_throughput.py --text docs.txt --rows 32 --length 128
+    python benchmarks/collator_throughput.py --only-loading  # from dataset to batch, into results/loading.json
 
 Without --text, the text is the documentation inside the Python installation. Both sides see the same tokens, in turns
-of four batches; figures are medians over the turns, the slowest and the fastest behind them. At the end a training run
-of the quickstart's model with one data-loader worker tells how long steps wait for their batch.
+of four batches; figures are medians over the turns, the slowest and the fastest after them. At the end training steps
+of bert-minutes, without a data-loader worker and with one, tell how long a step waits for its batch.
 """
 
 import argparse
+import json
+import os
 import statistics
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from pydoc_data.topics import topics
 
 import datasets
@@ -40,6 +44,8 @@ from hf_encoders.runs.recipe import load_recipe
 
 
 STOCK, OURS = "transformers", "hf_encoders"
+RESULTS = Path(__file__).parent / "results" / "loading.json"
+LENGTHS = (128, 512)
 
 
 def main() -> None:
@@ -50,6 +56,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=512, help="tokens of an example (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=20, help="turns of each kind (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=100, help="training steps at the end (default: %(default)s)")
+    parser.add_argument("--only-loading", action="store_true", help="nothing but dataset to batch, and steps")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Random token replacement is not supported")
@@ -60,6 +67,20 @@ def main() -> None:
         documents = [split_sentences(text) for text in topics.values()]
     tokenizer = train_tokenizer((s for d in documents for s in d), HfeBertConfig, 30000, arguments.length)
     corpus = tokenize_documents(documents, tokenizer)
+    if not arguments.only_loading:
+        collators(arguments, tokenizer, corpus)
+    rates = [
+        {"objective": name, "length": length, "million_tokens_per_second": loading(tokenizer, corpus, name, length)}
+        for length in LENGTHS
+        for name in ("mlm", "nsp")
+    ]
+    steps = [waiting(tokenizer, corpus, arguments.steps, workers) for workers in (0, 1)]
+    results = {"load_average": os.getloadavg()[0], "dataset_to_batch": rates, "steps_of_bert_minutes": steps}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def collators(arguments: argparse.Namespace, tokenizer, corpus: datasets.Dataset) -> None:
+    """Compare the collators with those of transformers."""
     blocks = SentenceBlocks(corpus, arguments.length, redraw=False)
     chunks = DocumentChunks(corpus, arguments.length, redraw=False)
     print(f"{len(blocks.corpus.tokens):,} tokens, {len(blocks):,} blocks of at most {arguments.length} tokens")
@@ -133,7 +154,6 @@ def main() -> None:
             "sentence order": lambda i: sentence_order(pairs[i]),
         },
     )
-    waiting(tokenizer, corpus, arguments.steps)
 
 
 def copies(batch: list[dict]) -> list[dict]:
@@ -171,8 +191,27 @@ def compare(what: str, rounds: int, contestants: dict[str, Callable[[int], dict]
         print(f"  {name:20} {median:8.2f} ({min(found):.2f}-{max(found):.2f})  {median / first:6.1f}")
 
 
-def waiting(tokenizer, corpus: datasets.Dataset, steps: int) -> None:
-    """Train the quickstart's model with one worker; print what a step takes and what of it is waiting for a batch."""
+def loading(tokenizer, corpus: datasets.Dataset, name: str, length: int, turns: int = 9) -> dict[str, float]:
+    """Time examples in random order from the dataset to padded batches of 32; return million real tokens/s."""
+    objective = get_objective(name)
+    dataset = objective.make_examples(corpus, length, redraw=False)
+    collator = {"mlm": DataCollatorForMaskedLM, "nsp": DataCollatorForNextSentencePrediction}[name]
+    collator = collator(tokenizer, **({"max_length": length} if name == "nsp" else {}))
+    rates = []
+    for turn in range(turns + 1):
+        order = np.random.default_rng(turn).permutation(len(dataset))[: 32 * 16]
+        begin = time.perf_counter()
+        batches = [collator(dataset[order[i : i + 32]]) for i in range(0, len(order), 32)]
+        seconds = time.perf_counter() - begin
+        if turn:  # the first one warms up
+            rates.append(sum(int(batch["attention_mask"].sum()) for batch in batches) / seconds / 1e6)
+    rates = {"median": statistics.median(rates), "slowest": min(rates), "fastest": max(rates)}
+    print(f"{name} at {length}: {rates['median']:.2f} million tokens/s from dataset to batch")
+    return {key: round(rate, 3) for key, rate in rates.items()}
+
+
+def waiting(tokenizer, corpus: datasets.Dataset, steps: int, workers: int) -> dict[str, float]:
+    """Train the model of bert-minutes; return what a step takes, and what of it is waiting for a batch."""
     recipe = load_recipe("bert-minutes")
     length, examples = recipe.phases[-1].length, recipe.phases[-1].examples
     torch.manual_seed(0)
@@ -181,7 +220,7 @@ def waiting(tokenizer, corpus: datasets.Dataset, steps: int) -> None:
     chunks = DocumentChunks(corpus, length, redraw=False)
     collator = DataCollatorForNextSentencePrediction(tokenizer, length)
     sampler = RandomSampler(chunks, replacement=True, num_samples=(steps + 5) * examples)
-    loader = iter(DataLoader(chunks, examples, sampler=sampler, collate_fn=collator, num_workers=1))
+    loader = iter(DataLoader(chunks, examples, sampler=sampler, collate_fn=collator, num_workers=workers))
     waited, trained = [], []
     for _ in range(steps + 5):
         begin = time.perf_counter()
@@ -192,11 +231,18 @@ def waiting(tokenizer, corpus: datasets.Dataset, steps: int) -> None:
         optimizer.zero_grad()
         trained.append(time.perf_counter() - begin - waited[-1])
     waited, trained = waited[5:], trained[5:]
-    print(
-        f"\nquickstart model ({examples} x {length}), one worker, {steps} steps: "
-        f"step {statistics.median(trained) * 1e3:.1f} ms, waiting {statistics.median(waited) * 1e3:.2f} ms (median), "
-        f"{max(waited) * 1e3:.2f} ms (longest), {sum(waited) / sum(waited + trained):.1%} of the time"
-    )
+    result = {
+        "workers": workers,
+        "steps": steps,
+        "examples": examples,
+        "length": length,
+        "median_step_ms": round(statistics.median(trained) * 1e3, 2),
+        "median_wait_ms": round(statistics.median(waited) * 1e3, 2),
+        "longest_wait_ms": round(max(waited) * 1e3, 2),
+        "share_waited": round(sum(waited) / sum(waited + trained), 4),
+    }
+    print(f"bert-minutes: {result}")
+    return result
 
 
 if __name__ == "__main__":
