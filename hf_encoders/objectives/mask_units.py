@@ -48,6 +48,7 @@ class WordUnits:
 
 # Options of `hf-encoders corpus` that mark units longer than words.
 PREPARED_BY = {"phrase": "--phrases", "entity": "--lexicon FILE"}
+MOST_WORDS = 32  # of a phrase or an entity, a Chinese character perhaps each; a text of more has a unit that begins
 
 
 class PreparedUnits:
@@ -66,8 +67,8 @@ class PreparedUnits:
         """
         bits = np.zeros(len(text.ids), dtype=np.uint8) if text.column is None else text.column
         starts = bits & UnitStart[self.unit.upper()] != 0
-        # An example cut out of a long sentence may lie inside of one unit.
-        if not starts.any() and (text.column is None or np.count_nonzero(bits & UnitStart.WORD) > 1):
+        # An example cut out of a long sentence may lie inside of one unit, of several words.
+        if not starts.any() and (text.column is None or np.count_nonzero(bits & UnitStart.WORD) > MOST_WORDS):
             raise ValueError(
                 f"unit={self.unit!r}: the corpus does not say where one begins: prepare it with "
                 f"`hf-encoders corpus {PREPARED_BY[self.unit]}`, or choose words."

@@ -354,9 +354,16 @@ def test_the_unit_is_drawn_for_each_example(tokenizer):
 def test_a_corpus_without_the_unit_is_refused(tokenizer):
     for unit, option in (("phrase", "--phrases"), ("entity", "--lexicon FILE")):
         for masker in (Masker(tokenizer, unit=unit), Masker(tokenizer, units={unit: 0.5, "word": 0.5})):
-            for column in (None, BITS & WORD):
+            for column in (None, np.full(35, WORD, dtype=np.uint8)):
                 with pytest.raises(ValueError, match=f"unit='{unit}': .* `hf-encoders corpus {option}`"):
-                    predicted_sets(masker, TEXT, 20, column)
+                    predicted_sets(masker, [CLS, *[10] * 33, SEP], 20, column)
+
+
+def test_an_example_may_be_a_part_of_one_unit(tokenizer):
+    """The end of a long sentence of Chinese characters, of which the last five are an entity."""
+    within = np.array([1, WORD | PHRASE, WORD | PHRASE, WORD | PHRASE, 1], dtype=np.uint8)
+    masker = Masker(tokenizer, unit="entity", mask_probability=1.0)
+    assert predicted_sets(masker, [CLS, 10, 11, 12, SEP], 3, within) == [(1, 2, 3)] * 3
 
 
 # Units of 1, 2, 3, 4 tokens in the samples of the original's demonstration, of 95.33 tokens on average; what `mask` of
