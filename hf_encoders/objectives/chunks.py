@@ -72,10 +72,9 @@ class ChunkRule:
     def __post_init__(self):
         if self.segments not in ("runs", "sentences"):
             raise ValueError(f"segments={self.segments!r} is not known: use 'runs' or 'sentences'.")
-        if not 0 <= self.short_sequence_probability <= 1:
-            raise ValueError(
-                f"short_sequence_probability={self.short_sequence_probability} must be in [0, 1]; BERT uses 0.1."
-            )
+        share = self.short_sequence_probability
+        if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise ValueError(f"short_sequence_probability={share!r} must be in [0, 1]; BERT uses 0.1.")
         if self.put_back and not self.original_code:
             raise ValueError("put_back=True needs original_code=True, as in presets.BERT_CHUNKS: leave it out.")
         for name in ("short_sequence_probability", "original_code"):

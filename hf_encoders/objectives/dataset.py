@@ -80,6 +80,18 @@ class Example:
         return self
 
 
+def check_draws(epochs_per_draw: int = 1, dupe_factor: int | None = None) -> None:
+    """Raise ValueError for options of `EpochDataset` that are not whole numbers of at least 1."""
+    for name, value in (
+        ("epochs_per_draw", epochs_per_draw),
+        ("dupe_factor", 1 if dupe_factor is None else dupe_factor),
+    ):
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+            raise ValueError(
+                f"{name}={value!r} must be a whole number, at least 1; leave it out to sample again every epoch."
+            )
+
+
 class EpochDataset(Dataset):
     """A dataset whose examples are sampled again every epoch.
 
@@ -96,9 +108,7 @@ class EpochDataset(Dataset):
     """
 
     def __init__(self, seed: int, redraw: bool, epochs_per_draw: int = 1, dupe_factor: int | None = None):
-        for name, value in (("epochs_per_draw", epochs_per_draw), ("dupe_factor", dupe_factor)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1; leave it out to sample again every epoch.")
+        check_draws(epochs_per_draw, dupe_factor)
         self.seed = seed
         self.redraw = redraw
         self.epochs_per_draw = epochs_per_draw

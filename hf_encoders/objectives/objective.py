@@ -16,7 +16,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.word_starts import WordStarts
-from hf_encoders.objectives.dataset import NAMES_ELSEWHERE, EpochDataset
+from hf_encoders.objectives.dataset import NAMES_ELSEWHERE, EpochDataset, check_draws
 from hf_encoders.objectives.masking import Masking
 
 
@@ -183,7 +183,8 @@ class Objective:
         Raises:
             ValueError: naming the option; and as `example_options` and `masking_options`.
         """
-        own = [name for name in inspect.signature(self.dataset_class).parameters if name not in GIVEN_BY_THE_RUN]
+        parameters = inspect.signature(self.dataset_class).parameters
+        own = [name for name in parameters if name not in GIVEN_BY_THE_RUN]
         if not callable(masking.get("word_starts", WordStarts)):
             raise ValueError(f"masking: word_starts={masking['word_starts']!r} is set by presets only: leave it out.")
         for key, kind, options, others in (
@@ -196,7 +197,13 @@ class Objective:
             if unknown:
                 remedy = NAMES_ELSEWHERE.get(unknown[0], f"its options are {', '.join(known)}")
                 raise ValueError(f"{key}: {self.name} has no option {unknown[0]!r}: {remedy}.")
+            defaults = {name: parameters[name].default for name in others}
+            defaults |= {} if kind is None else {one.name: one.default for one in dataclasses.fields(kind)}
+            for name, value in options.items():
+                if isinstance(defaults[name], bool) and not isinstance(value, bool):
+                    raise ValueError(f"{key}: {name}={value!r} must be true or false.")
             try:
+                check_draws(**{name: options[name] for name in ("epochs_per_draw", "dupe_factor") if name in options})
                 if kind is not None:
                     kind(**{name: value for name, value in options.items() if name in fields})
             except (TypeError, ValueError) as error:
