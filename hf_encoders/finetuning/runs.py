@@ -27,12 +27,11 @@ from transformers import (
 from hf_encoders.finetuning.labels import class_weighted_loss
 from hf_encoders.finetuning.shared_options import (
     BASE_EPOCHS,
-    BASE_RATE,
     BASE_WIDTH,
     DEFAULTS,
-    HIGHEST_RATE,
     LEAST_STEPS,
     MOST_EPOCHS,
+    rate_of_width,
 )
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import load_config, load_weights
@@ -254,15 +253,6 @@ def defaults(config: PreTrainedConfig, examples: int, user_fields: dict[str, Any
         needed = math.ceil(LEAST_STEPS / steps_per_epoch({**DEFAULTS, **(user_fields or {})}, examples))
         epochs = float(min(max(needed, BASE_EPOCHS), MOST_EPOCHS))
     return {**DEFAULTS, "learning_rate": rate_of_width(config.hidden_size), "num_train_epochs": epochs}
-
-
-def rate_of_width(width: int, base: float = BASE_RATE) -> float:
-    """Return the learning rate for an encoder's hidden size, from that for 768: narrower ones take a higher rate.
-
-    >>> rate_of_width(1024), rate_of_width(384), rate_of_width(128)
-    (5e-05, 0.0002, 0.001)
-    """
-    return min(HIGHEST_RATE, float(f"{base * max(1, BASE_WIDTH / width) ** 2:.1e}"))
 
 
 def steps_per_epoch(training: dict[str, Any], examples: int) -> int:
