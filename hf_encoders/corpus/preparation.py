@@ -365,7 +365,9 @@ def finish_corpus(
     columns = [name for name in (COLUMN, WORD_STARTS) if name in corpus.column_names]
     corpus = corpus.with_format(None).select_columns(columns)
     # Of the text too: the settings of two streams are the same.
-    corpus._fingerprint = Hasher.hash((settings_hash(how.settings), tokenized.data.column(HASH).to_numpy()[rows]))
+    corpus._fingerprint = Hasher.hash(
+        (settings_hash(how.settings), tokenized.data.column(HASH).to_numpy()[rows].tobytes())
+    )
     corpus.save_to_disk(str(made))
     statistics = replace(
         corpus_statistics(datasets.load_from_disk(str(made)), how.tokenizer),
