@@ -7,14 +7,12 @@
     python examples/input_formats.py --text_files corpus/*.txt --take_every 16 --output_dir runs/formats
 
 SEGMENT-PAIR and SENTENCE-PAIR with next-sentence prediction (NSP), FULL-SENTENCES and DOC-SENTENCES without. As in the
-paper, a step has about the same number of tokens in each format, so batches of short pairs have more examples. Every
-model is evaluated on the same held-out blocks, and on held-out text in its own format. docs/measurements.md has
-results, with their command and its time on one core.
+paper, a step has about as many tokens in each format. Every model is evaluated on the same held-out blocks, and on
+held-out text in its own format. Results are in docs/measurements.md.
 """
 
-import copy
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from pydoc_data.topics import topics
 
@@ -73,10 +71,9 @@ def main() -> None:
     training.eval_steps = max(1, training.max_steps // 5)
 
     # 1. Data: documents of sentences.
+    texts = [[text] for text in topics.values()]
     if arguments.text_files:
         texts = list(read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
-    else:
-        texts = [[text] for text in topics.values()]
     documents = [[*chain.from_iterable(map(split_sentences, text))] for text in texts[:: arguments.take_every]]
 
     # 2. Tokenizer: WordPiece, as BERT's; a share of the documents is held out.
@@ -89,15 +86,9 @@ def main() -> None:
 
     # 3. Model: small; a narrow model needs a larger initializer_range than the papers' wide ones.
     size = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = HfeBertConfig(
-        vocab_size=len(tokenizer),
-        **size,
-        **dropout,
-        initializer_range=0.05,
-        position_embedding_type="relative_key",  # shortens the plateau at the unigram cross-entropy
-        **tokenizer_fields(HfeBertConfig, tokenizer, length),
-    )
+    size |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.05}
+    size |= {"position_embedding_type": "relative_key"}  # shortens the plateau at the unigram cross-entropy
+    size |= {"vocab_size": len(tokenizer), **tokenizer_fields(HfeBertConfig, tokenizer, length)}
     metrics, curves = {}, {}
     for variant, seed in product(VARIANTS, range(arguments.seeds)):
         # 4. Examples and collators: as many examples a step as have its tokens on average, packed.
@@ -106,9 +97,9 @@ def main() -> None:
         collator = DataCollatorForNextSentencePrediction(tokenizer, packed=True) if is_paired else mlm
         examples = dataset(corpus, length, seed=seed + 1, **options)
         examples.set_epoch(0)
-        sample = collator([examples[i] for i in np.linspace(0, len(examples) - 1, 200).astype(int).tolist()])
-        step = copy.copy(training)
-        step.per_device_train_batch_size = max(1, round(arguments.tokens_per_step * 200 / sample["input_ids"].numel()))
+        sample = collator(examples[np.linspace(0, len(examples) - 1, 200).astype(int)])
+        number = max(1, round(arguments.tokens_per_step * 200 / sample["input_ids"].numel()))
+        step = replace(training, per_device_train_batch_size=number)
         own = dataset(held_out, length, redraw=False, **options)
         own = Subset(own, np.linspace(0, len(own) - 1, min(len(own), 1000)).astype(int).tolist())
 
@@ -116,7 +107,7 @@ def main() -> None:
         set_seed(seed)
         started = time.process_time()
         trainer = PreTrainingTrainer(
-            HfeBertForPreTraining(config),
+            HfeBertForPreTraining(HfeBertConfig(**size)),
             step,
             lambda features, mlm=mlm, own=collator: (own if isinstance(features[0], ChunkExample) else mlm)(features),
             examples,
@@ -137,8 +128,8 @@ def main() -> None:
             curves[variant] = logged_points(trainer.state.log_history, "eval_blocks_mlm_loss")
 
     # 6. Table and picture.
-    labels = ("optimizer steps", "held-out MLM loss on blocks (nats per token)")
-    print(write_comparison(training.output_dir, "Input formats", metrics, curves, *labels))
+    label = "held-out MLM loss on blocks (nats per token)"
+    print(write_comparison(training.output_dir, "Input formats", metrics, curves, "optimizer steps", label))
 
 
 if __name__ == "__main__":
