@@ -158,7 +158,10 @@ def submodels(directory: Path) -> list[str]:
     """Return the subfolders with models that a checkpoint was trained with, which are checkpoints too."""
     if not (directory / "config.json").is_file():
         return []
-    model_type = written_config(directory).get("model_type")
+    try:
+        model_type = written_config(directory).get("model_type")
+    except (ValueError, RecursionError):  # what reads the model says that its configuration is damaged
+        return []
     folders = (folder for kind in configurations() if model_type in kind.model_types() for folder in kind.SUBMODELS)
     return [folder for folder in folders if (directory / folder / "config.json").is_file()]
 

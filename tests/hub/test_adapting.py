@@ -101,4 +101,4 @@ def test_a_generator_on_the_hub_is_not_left_out_in_silence(tmp_path: Path) -> No
     with LoopbackHub() as hub:
         said = run_with_package(EXTEND, tmp_path / "home", str(tmp_path), hub.environment(tmp_path / "home"))
     assert [status for status, _ in said] == [0, 2], said
-    assert "--extend 'user/both': it has a generator, which is extended too: `hf download user/both" in said[1][1]
+    assert "--extend 'user/both': its generator is extended too: `hf download user/both" in said[1][1]

@@ -32,7 +32,7 @@ def examples_of(objective: str) -> list:
         "dialogue": lambda: Dialogues(documents, 24, redraw=False),
         "tlm": lambda: ParallelPairs(documents, 24, tuple(LANGUAGES), redraw=False),
     }
-    return [datasets[objective]()[list(range(8))]]
+    return datasets[objective]()[:8]
 
 
 @pytest.mark.parametrize(
