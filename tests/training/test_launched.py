@@ -72,10 +72,17 @@ def test_two_processes_train_as_one_does(found, case, mode):
 
 
 def test_sharding_rounds_where_ddp_does(found):
-    """Under autocast: with the rounding that differs from one process, whose batches are others, but not from DDP."""
+    """Under autocast: with the rounding that differs from one process, whose batches are others, but not from DDP.
+
+    The first step is the same. A sum in another order moves weights by a last bit, and a number next to a tie of
+    bfloat16 then rounds the other way, in later steps of one seed in three.
+    """
     _, of = found
-    assert largest_difference(of["ddp"]["mlm bf16"], of["fsdp"]["mlm bf16"]) < 1e-6
-    assert largest_difference(of["alone"]["mlm packed"], of["fsdp"]["mlm bf16"]) > 1e-4
+    ddp, fsdp, alone = of["ddp"]["mlm bf16"], of["fsdp"]["mlm bf16"], of["alone"]["mlm packed"]
+    for name in ("loss", "mlm_loss", "grad_norm"):
+        assert ddp["logs"][0][name] == pytest.approx(fsdp["logs"][0][name], rel=1e-6)
+        assert ddp["logs"][0][name] != pytest.approx(alone["logs"][0][name], rel=1e-5)
+    assert largest_difference(ddp, fsdp) < 1e-3 < largest_difference(alone, fsdp)
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])

@@ -79,8 +79,7 @@ def test_a_masked_word_is_found_in_the_translation(tokenizer, tmp_path):
     trainer.train()
 
     # The second word of every first side is masked, and the second side is there or not.
-    (examples,) = pairs.at_epoch(0).__getitems__(range(500))
-    sides = [examples.token_ids(i) for i in range(len(examples))]
+    sides = [example.segments for example in pairs.at_epoch(0)[:500]]
     losses = {}
     for name, shown in (("with", 2), ("without", 1)):
         rows = []

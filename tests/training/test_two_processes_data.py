@@ -3,7 +3,6 @@
 from collections import Counter
 from itertools import chain
 
-import numpy as np
 import pytest
 import torch
 
@@ -28,7 +27,7 @@ def ranks(tmp_path_factory):
 def keys_of_epoch(epoch):
     data_set = make_data_set()
     data_set.set_epoch(epoch)
-    return set(data_set.examples(np.arange(len(data_set))).keys.tolist())
+    return {tuple(example.key) for example in data_set[:]}
 
 
 @pytest.mark.parametrize("epoch", [0, 1])

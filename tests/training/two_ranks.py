@@ -29,12 +29,11 @@ class Recording:
 
     def __init__(self, collator):
         self.collator = collator
-        self.found: list[tuple[int, dict[str, list[int]]]] = []
+        self.found: list[tuple[tuple[int, int, int], dict[str, list[int]]]] = []
 
     def __call__(self, features):
         batch = self.collator(features)
-        keys = [key for feature in features for key in feature.keys.tolist()]
-        for i, key in enumerate(keys):
+        for i, key in enumerate(tuple(example.key) for example in features):
             if "cu_seq_lens_q" in batch:
                 begin, end = batch["cu_seq_lens_q"][i : i + 2].tolist()
                 place = (0, slice(begin, end))
