@@ -225,7 +225,7 @@ class TestDataset:
         for epoch, draw in enumerate(draws):
             chunks.set_epoch(epoch)
             assert chunks[3].key == Key(0, draw, chunks[3].key.example)
-        with pytest.raises(ValueError, match="must be at least 1"):
+        with pytest.raises(ValueError, match="at least 1; leave it out"):
             DocumentChunks(corpus(), 32, **dict.fromkeys(options, 0))
 
     def test_an_epoch_that_is_cut_into_more_chunks_leaves_out_others_each_time(self):
