@@ -136,14 +136,14 @@ def _has_kernel(hidden_states: torch.Tensor) -> bool:
 
 @dataclass
 class CompiledTokens(FlatTokens):
-    """What a compiled layer reads of a layout: `cu_seq_lens`, and on CUDA the longest sequence as `row_length`.
+    """Hold the parts of a layout that a compiled layer reads: `cu_seq_lens`, and on CUDA `row_length`, the longest.
 
     Other fields would be constants of its graph.
     """
 
     @classmethod
     def of(cls, tokens: FlatTokens, device: torch.device) -> "CompiledTokens":
-        """Those of a full, ragged or packed layout."""
+        """Return the parts of a full, ragged or packed layout."""
         bounds, _ = bounds_of(tokens, device)
         torch._dynamo.maybe_mark_dynamic(bounds, 0)
         return cls(tokens.batch_size, tokens.longest, cu_seq_lens=bounds)

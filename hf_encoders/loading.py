@@ -289,11 +289,11 @@ def check_loaded(model: PreTrainedModel, unexpected: Iterable[str], what: str) -
 
 def fingerprint(model: PreTrainedModel) -> str:
     """16 hexadecimal digits that differ where a weight does; the same for every file format and device."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
 
 
 def name_for_errors(source: str | Path, option: str | None) -> str:

@@ -230,7 +230,7 @@ class TextSource:
         self.text_bytes = sum(file.stat().st_size for file in self.files)
 
     def identity(self) -> dict[str, Any]:
-        """What identifies the text: path, size and modification time of every file, or the dataset's fingerprint."""
+        """Return path, size and modification time of every file, or the dataset's fingerprint."""
         if isinstance(self.dataset, datasets.Dataset):
             return {"dataset": self.dataset._fingerprint, "rows": len(self.dataset)}
         if self.dataset is not None:

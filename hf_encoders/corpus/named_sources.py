@@ -32,23 +32,23 @@ def named_paths(words: Sequence[str], option: str) -> dict[str, list[str]]:
     >>> named_paths(["books/", "web/"], "--corpus")
     {'': ['books/', 'web/']}
     """
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for word in words:
         match = None if Path(word).exists() else _NAMED.fullmatch(word)
         name, path = (UNNAMED, word) if match is None else match.groups()
         if name and not path:
             raise ValueError(f"{option} {word}: source {name!r} has no path: give {name}=PATH.")
-        found.setdefault(name, []).append(path)
-    if UNNAMED in found and len(found) > 1:
+        paths.setdefault(name, []).append(path)
+    if UNNAMED in paths and len(paths) > 1:
         raise ValueError(
-            f"{option}: {found[UNNAMED][0]} has no name, and {', '.join(filter(None, found))} are names of sources: "
+            f"{option}: {paths[UNNAMED][0]} has no name, and {', '.join(filter(None, paths))} are names of sources: "
             "give NAME=PATH for all, or for none."
         )
     folded = {}
-    for name in found:
+    for name in paths:
         if folded.setdefault(name.lower(), name) != name:
             raise ValueError(f"{option}: {folded[name.lower()]} and {name} differ in case only: give one name.")
-    return found
+    return paths
 
 
 def named_codes(words: Iterable[str], names: Iterable[str]) -> dict[str, str]:
@@ -64,7 +64,7 @@ def named_codes(words: Iterable[str], names: Iterable[str]) -> dict[str, str]:
     >>> named_codes(["law=de", "web=en"], ["law", "web"])
     {'law': 'de', 'web': 'en'}
     """
-    names, found = [name for name in names if name], {}
+    names, codes = [name for name in names if name], {}
     for word in words:
         match = _NAMED.fullmatch(word)
         if match is None or not match[2]:
@@ -73,13 +73,13 @@ def named_codes(words: Iterable[str], names: Iterable[str]) -> dict[str, str]:
         if name not in names:
             there = f"the sources are {', '.join(names)}" if names else "no source has a name: give NAME=PATH"
             raise ValueError(f"--language {word}: there is no source {name!r}: {there}.")
-        if found.setdefault(name, value) != value:
-            raise ValueError(f"--language: {name} is there twice, as {found[name]} and {value}: give it once.")
-    return found
+        if codes.setdefault(name, value) != value:
+            raise ValueError(f"--language: {name} is there twice, as {codes[name]} and {value}: give it once.")
+    return codes
 
 
 def languages_of(words: Sequence[str], names: Iterable[str], default: str | None) -> dict[str, str | None]:
-    """The language code of each source.
+    """Return the language code of each source.
 
     From `NAME=CODE`; else, if the name is a code of two letters, that; else the one `CODE` that is given, or the
     default.
@@ -99,9 +99,9 @@ def languages_of(words: Sequence[str], names: Iterable[str], default: str | None
     plain = [word for word in words if "=" not in word]
     if len(plain) > 1:
         raise ValueError(f"--language {' '.join(plain)}: give one CODE, or NAME=CODE for each source.")
-    given = named_codes((word for word in words if "=" in word), names)
-    others = plain[0] if plain else default
-    return {name: given.get(name, name if name in LANGUAGES else others) for name in names}
+    codes = named_codes((word for word in words if "=" in word), names)
+    fallback = plain[0] if plain else default
+    return {name: codes.get(name, name if name in LANGUAGES else fallback) for name in names}
 
 
 def in_words(values: Mapping[str, str]) -> str:
@@ -156,19 +156,19 @@ class Sampling:
         return f"weights {', '.join(f'{name} {weight:g}' for name, weight in self.weights.items())}"
 
     def shares(self, sizes: Mapping[str, int]) -> dict[str, float]:
-        """The share of each source, given their sizes; the shares add up to 1.
+        """Return the share of each source, from their sizes; the shares add up to 1.
 
         Raises:
             ValueError: if a source has no weight, or a weight no source.
         """
         if self.weights is None:
             total = sum(sizes.values())
-            found = {name: (size / total) ** (self.alpha or 1.0) for name, size in sizes.items()}
+            weights = {name: (size / total) ** (self.alpha or 1.0) for name, size in sizes.items()}
         else:
             self.check_names(sizes)
-            found = {name: float(self.weights[name]) for name in sizes}
-        total = math.fsum(found.values())
-        return {name: share / total for name, share in found.items()}
+            weights = {name: float(self.weights[name]) for name in sizes}
+        total = math.fsum(weights.values())
+        return {name: weight / total for name, weight in weights.items()}
 
     def check_names(self, names: Sequence[str] | Mapping[str, Any]) -> None:
         """Refuse weights of other sources than these."""

@@ -73,7 +73,7 @@ class ParallelSource(TextSource):
         self.skipped_files = {EMPTY_SIDE: num_empty} if num_empty else {}
 
     def identity(self) -> dict[str, Any]:
-        """What identifies the text: path, size and modification time of the files, languages and columns."""
+        """Return path, size and modification time of the files, languages and columns, which identify the text."""
         identity = super().identity() | {LANGUAGES: list(self.languages)}
         return identity if self.columns is None else identity | {"columns": list(self.columns)}
 
@@ -115,7 +115,7 @@ class ParallelSource(TextSource):
         return [fields[column - 1] for column in self.columns]
 
     def _unequal(self) -> str:
-        """What to say of files of unequal length."""
+        """Return the message about files of unequal length."""
         counts = []
         for path in self.files:
             with open(path, "rb") as file:

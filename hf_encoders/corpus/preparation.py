@@ -164,8 +164,8 @@ def prepare_corpus(
         is_new = report_time(output) != before
         if (is_new or not overwrite) and (report := finished_report(output, settings, is_new)):
             return report
-        anew = overwrite or isinstance(source.dataset, datasets.IterableDataset)
-        with working_folder(output, settings, anew) as folder, one_core_per_process():
+        restart = overwrite or isinstance(source.dataset, datasets.IterableDataset)
+        with working_folder(output, settings, restart) as folder, one_core_per_process():
             num_workers = number_of_workers(source, workers)
             tokenized = _tokenized(source, tokenize, folder, num_workers)
             if source.identity() != settings["source"]:
@@ -314,7 +314,7 @@ def duplicates_of(tokenized: datasets.Dataset) -> np.ndarray:
 
 @dataclass
 class Finishing:
-    """What `finish_corpus` and the report need to know of the preparation of a corpus."""
+    """Hold the facts of a preparation that `finish_corpus` and the report read."""
 
     settings: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase

@@ -145,9 +145,9 @@ class CorpusReport:
     def load(cls, directory: str | Path) -> "CorpusReport":
         """Read the `corpus.json` of a folder; a damaged one is a `ValueError`."""
         file, remedy = Path(directory) / REPORT_FILE, "restore it, or prepare the corpus again with --overwrite."
-        found = read_json(file, remedy)
+        fields = read_json(file, remedy)
         try:
-            report = cls(**found | {"statistics": CorpusStatistics(**found["statistics"])})
+            report = cls(**fields | {"statistics": CorpusStatistics(**fields["statistics"])})
             report.settings["tokenizer"]["fingerprint"], {**report.settings["source"]}
             str(report)  # reads the rest
         except KeyError as error:

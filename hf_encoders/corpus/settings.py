@@ -92,15 +92,15 @@ def corpus_settings(
 
 
 @contextmanager
-def working_folder(output: Path, settings: dict[str, Any], anew: bool = False) -> Iterator[Path]:
-    """Where a corpus with these settings is made, in `output`; what other settings left there is removed.
+def working_folder(output: Path, settings: dict[str, Any], restart: bool = False) -> Iterator[Path]:
+    """Yield the folder in `output` that a corpus with these settings is made in; remove those of other settings.
 
     It is removed at the end, also if the text is refused; other errors leave it, to go on from there.
     """
     unfinished = output / UNFINISHED
     folder = unfinished / settings_hash(settings)
     for path in unfinished.glob("*"):
-        if anew or path != folder:
+        if restart or path != folder:
             shutil.rmtree(path)
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -145,7 +145,7 @@ class EpochDataset(Dataset):
         return []
 
     def left_out(self) -> str:
-        """What of the corpus no example is made of, in words: `2 of 8 pairs, too long`; empty if nothing."""
+        """Describe the text that no example is made of: `2 of 8 pairs, too long`; empty if nothing."""
         return ""
 
     def __getitems__(self, indices: Sequence[int]) -> "list[Example]":

@@ -143,7 +143,7 @@ class Masking:
 
     def _check_probabilities(self) -> None:
         replaced = self.mask_replace_probability, self.random_replace_probability, self.similar_replace_probability
-        if not (all(is_number(one) and one >= 0 for one in replaced) and sum(replaced) <= 1 + 1e-9):
+        if not (all(is_number(share) and share >= 0 for share in replaced) and sum(replaced) <= 1 + 1e-9):
             similar = f", similar_replace_probability={replaced[2]!r}" if replaced[2] != 0 else ""
             raise ValueError(
                 f"mask_replace_probability={replaced[0]!r}{similar} and random_replace_probability={replaced[1]!r} "
@@ -244,7 +244,7 @@ def _are_probabilities(values: object) -> bool:
         values = [] if isinstance(values, str) else list(values)
     except TypeError:
         return False
-    return all(is_number(one) and one >= 0 for one in values) and abs(sum(values) - 1) < 1e-6
+    return all(is_number(value) and value >= 0 for value in values) and abs(sum(values) - 1) < 1e-6
 
 
 def describe_masking(masking: Masking, rates: Sequence[float], logged: float | None) -> str:
@@ -261,7 +261,7 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
     10 % kept'
     """
     rates = rates or [masking.mask_probability]
-    rate = f"{' to '.join(f'{100 * one:.0f}' for one in rates)} %"
+    rate = f"{' to '.join(f'{100 * share:.0f}' for share in rates)} %"
     limit = "" if masking.max_predictions is None else f"at most {masking.max_predictions} per example"
     special = ", special ones included" if masking.mask_special_tokens else ""
     if logged is None or min(rates) - SAME_RATE <= logged <= max(rates) + SAME_RATE:
@@ -273,7 +273,7 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
 
 
 def describe_units(masking: Masking) -> str:
-    """What is chosen as a whole, in words; empty for tokens, each as likely.
+    """Describe what is chosen as a whole; empty for tokens, each as likely.
 
     >>> describe_units(Masking(unit="ngram", ngram_probabilities=[0.6, 0.4]))
     ', chosen by ngram (60/40 % of 1/2 words)'
@@ -285,8 +285,8 @@ def describe_units(masking: Masking) -> str:
     if masking.frequency_power is not None:
         return f", rare ones more often (frequency to the power -{masking.frequency_power:g})"
     if len(masking.levels) > 1:
-        (first, share), *others = masking.levels.items()
-        more = "".join(f" or {name} ({100 * one:.0f} %)" for name, one in others)
+        (first, share), *more_levels = masking.levels.items()
+        more = "".join(f" or {name} ({100 * level_share:.0f} %)" for name, level_share in more_levels)
         return f", chosen by {first} ({100 * share:.0f} % of the examples){more}"
     unit = masking.unit if masking.units is None else next(iter(masking.levels))
     if masking.ngram_probabilities is not None:
@@ -296,7 +296,7 @@ def describe_units(masking: Masking) -> str:
 
 
 def describe_replacement(masking: Masking) -> str:
-    """What becomes of chosen tokens, in words.
+    """Describe what becomes of chosen tokens.
 
     >>> describe_replacement(Masking())
     '80 % [MASK], 10 % random, 10 % kept'

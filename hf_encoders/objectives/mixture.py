@@ -163,7 +163,7 @@ class MixedExamples(EpochDataset):
 
 
 class _Epoch(NamedTuple):
-    """What is known of an epoch of a mixture."""
+    """Hold the counts and orders of an epoch of a mixture."""
 
     number: int
     before: np.ndarray  # examples of each source in the epochs before

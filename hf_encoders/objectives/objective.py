@@ -38,7 +38,7 @@ class LossTerm:
 
 
 class Objective:
-    """What a model is pre-trained on. A subclass in a file of its own sets the attributes."""
+    """Define what a model is pre-trained on. A subclass in a file of its own sets the attributes."""
 
     name: ClassVar[str]  # in recipes and on the command line
     terms: ClassVar[tuple[LossTerm, ...]]  # of the loss; the model's class has all of them in `loss_terms`
@@ -69,7 +69,7 @@ class Objective:
         Raises:
             ValueError: if the family does not have them.
         """
-        found, missing = self._model_class(config_class)
+        model_class, missing = self._model_class(config_class)
         if missing:
             families = getattr(transformers, self.auto_class)._model_mapping._extra_content  # those registered here
             able = [config.model_type for config in families if not self._model_class(config)[1]]
@@ -78,13 +78,13 @@ class Objective:
                 f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use "
                 f"{' or '.join(others)}, or the family {' or '.join(able)}."
             )
-        return found
+        return model_class
 
     def _model_class(self, config_class: type[PreTrainedConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
         """The family's class, and what it has no head for."""
-        found = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
-        terms = getattr(found, "loss_terms", {})
-        return found, [term.items for term in self.terms if term.name not in terms]
+        model_class = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
+        terms = getattr(model_class, "loss_terms", {})
+        return model_class, [term.items for term in self.terms if term.name not in terms]
 
     def with_options(self, **options: Any) -> "Objective":
         """The objective with its own options.
@@ -94,7 +94,9 @@ class Objective:
         """
         if not options:
             return self
-        known = [] if self.options_class is None else [one.name for one in dataclasses.fields(self.options_class)]
+        known = (
+            [] if self.options_class is None else [option.name for option in dataclasses.fields(self.options_class)]
+        )
         if unknown := [name for name in options if name not in known]:
             remedy = f"its options are {', '.join(known)}" if known else "it has none: leave options out"
             raise ValueError(f"options: {self.name} has no option {unknown[0]!r}: {remedy}.")
@@ -110,16 +112,16 @@ class Objective:
 
     def of_checkpoint(self, initial: Any) -> "Objective":
         """The same for models that begin as a checkpoint, an `Initial`."""
-        found = copy.copy(self)
-        found.initial = initial
-        return found
+        objective = copy.copy(self)
+        objective.initial = initial
+        return objective
 
     def model_fields(self, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
         """Fields of a new model's configuration that are decided, unless the recipe does: the checkpoint's."""
         return {} if self.initial is None else self.initial.fields
 
     def facts(self) -> dict[str, Any]:
-        """What identifies a run of the objective beside its recipe and text, for `run.json`."""
+        """Return the facts that identify a run next to its recipe and text, for `run.json`."""
         return {} if self.initial is None else {INITIAL: self.initial.facts}
 
     def new_model(self, config: PreTrainedConfig) -> PreTrainedModel:
@@ -133,7 +135,7 @@ class Objective:
         return model
 
     def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of a run's options of `make_examples` that its evaluation has too: none that is an artefact."""
+        """Return the options of `make_examples` that held-out examples have too: none that is an artefact."""
         return {}
 
     def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
@@ -191,14 +193,14 @@ class Objective:
             ("examples", self.example_options, examples, own),
             ("masking", self.masking_options, {**self.default_masking, **masking}, []),
         ):
-            fields = [] if kind is None else [one.name for one in dataclasses.fields(kind)]
+            fields = [] if kind is None else [option.name for option in dataclasses.fields(kind)]
             known = list(dict.fromkeys([*others, *fields]))
             unknown = [name for name in options if name not in known]
             if unknown:
                 remedy = NAMES_ELSEWHERE.get(unknown[0], f"its options are {', '.join(known)}")
                 raise ValueError(f"{key}: {self.name} has no option {unknown[0]!r}: {remedy}.")
             defaults = {name: parameters[name].default for name in others}
-            defaults |= {} if kind is None else {one.name: one.default for one in dataclasses.fields(kind)}
+            defaults |= {} if kind is None else {option.name: option.default for option in dataclasses.fields(kind)}
             for name, value in options.items():
                 if isinstance(defaults[name], bool) and not isinstance(value, bool):
                     raise ValueError(f"{key}: {name}={value!r} must be true or false.")
@@ -212,7 +214,7 @@ class Objective:
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
-        """What was predicted and how, in words for the card: `{"masked language modelling": "15 % of ..."}`.
+        """Describe what was predicted and how, for the card: `{"masked language modelling": "15 % of ..."}`.
 
         Args:
             collator: Data collator of the run.
@@ -223,18 +225,18 @@ class Objective:
         return {self.name: ", ".join(term.items for term in self.terms)}
 
     def describe_parallel(self, sources: Sequence[str]) -> dict[str, str]:
-        """What is predicted of parallel text beside `describe`, likewise, given the names of those sources."""
+        """Describe what is predicted of parallel text, for the card, from the names of those sources."""
         return {}
 
     def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
         """Entries of the card's evaluation, with their baselines, from the metrics of an evaluation (`eval_...`)."""
-        found = []
+        entries = []
         for term in self.terms:
             if f"eval_{term.name}_accuracy" in metrics:
                 value = round(metrics[f"eval_{term.name}_accuracy"], 4)
                 entry = {"task": term.task, "metric": "accuracy", "value": value}
-                found.append(entry if term.baseline is None else {**entry, "baseline": term.baseline})
-        return found
+                entries.append(entry if term.baseline is None else {**entry, "baseline": term.baseline})
+        return entries
 
     def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
         """Losses without learning, in words and nats: `{"mlm_loss": ("unigram cross-entropy", 6.4)}`."""
@@ -242,16 +244,16 @@ class Objective:
 
     def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
         """The metrics of an evaluation (`eval_...`) in a line."""
-        found = []
+        parts = []
         for term in self.terms:
             metric = f"eval_{term.name}"
             if f"{metric}_loss" in metrics:
-                found.append(f"{term.items} loss {metrics[f'{metric}_loss']:.3f}")
+                parts.append(f"{term.items} loss {metrics[f'{metric}_loss']:.3f}")
                 if f"{metric}_nats_per_byte" in metrics:
-                    found[-1] += f" ({metrics[f'{metric}_nats_per_byte']:.3f} nats per byte)"
+                    parts[-1] += f" ({metrics[f'{metric}_nats_per_byte']:.3f} nats per byte)"
             if f"{metric}_accuracy" in metrics:
-                found[-1] += f", accuracy {metrics[f'{metric}_accuracy']:.1%}"
-        return "; ".join(found)
+                parts[-1] += f", accuracy {metrics[f'{metric}_accuracy']:.1%}"
+        return "; ".join(parts)
 
     def losses(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""

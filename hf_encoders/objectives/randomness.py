@@ -42,7 +42,7 @@ class RandomStream(IntEnum):
 
 
 class Key(NamedTuple):
-    """What the random choices of an example are functions of."""
+    """Identify the random choices of an example."""
 
     seed: int
     epoch: int

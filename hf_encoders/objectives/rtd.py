@@ -372,7 +372,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
-        """What the generator predicted, and how many tokens its samples replaced."""
+        """Describe what the generator predicted, and how many tokens its samples replaced."""
         (generated,) = super().describe(collator, mask_rates, examples, logged).values()
         share = logged.get("rtd_label_1_share")
         of_them = "" if share is None else f" ({100 * share:.1f} % of the tokens)"

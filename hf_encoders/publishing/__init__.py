@@ -1,1 +1,1 @@
-"""What tells about a model: its record, curves, card, checks, publication and export."""
+"""The description of a model: its record, curves, card, checks, publication and export."""

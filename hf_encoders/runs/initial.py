@@ -140,7 +140,7 @@ class Initial:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What identifies it, for `run.json`.
+        """Return the facts that identify it, for `run.json`.
 
         Raises:
             ValueError: As `model`; and for `head_steps` where the checkpoint has all heads.

@@ -1,4 +1,4 @@
-"""What `hf-encoders quickstart` does around a run: its text and recipe, filled masks, fine-tuning, table."""
+"""The parts of `hf-encoders quickstart` around its run: text and recipe, filled masks, fine-tuning, table."""
 
 import argparse
 import dataclasses

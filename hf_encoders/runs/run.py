@@ -129,7 +129,7 @@ class Run:
 
     @property
     def objective(self) -> Objective:
-        """What is trained."""
+        """Return the objective that is trained."""
         return self.given_objective or self.recipe.own_objective
 
     @property

@@ -1,1 +1,1 @@
-"""What plugs into `Trainer`: a thin subclass for pre-training, and callbacks."""
+"""Parts that plug into `Trainer`: a thin subclass for pre-training, and callbacks."""
