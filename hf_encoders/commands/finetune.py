@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.loading import load_config
     from hf_encoders.runs.run import num_processes
     from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer
-    from hf_encoders.training.hyperparameters import check_training_arguments
+    from hf_encoders.training.optimizers import check_training_arguments
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -155,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def training_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of `TrainingArguments` that the user set, validated."""
-    from hf_encoders.training.hyperparameters import check_ranges
+    from hf_encoders.training.optimizers import check_ranges
 
     fields = given_fields(arguments)
     check_ranges(fields)

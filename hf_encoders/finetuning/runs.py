@@ -39,7 +39,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.tokenizer_loading import set_inputs
 from hf_encoders.training.callbacks import CompactProgressCallback
-from hf_encoders.training.hyperparameters import check_precision
+from hf_encoders.training.distributed import check_precision
 from hf_encoders.training.optimizers import (
     check_layer_decay,
     optim_field,

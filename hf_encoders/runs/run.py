@@ -24,8 +24,7 @@ from hf_encoders.runs.sources import Source, Sources, masking_options, unigrams
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health import HealthCallback
-from hf_encoders.training.hyperparameters import check_training_arguments
-from hf_encoders.training.optimizers import optim_field, optimizer_class, set_layer_decay
+from hf_encoders.training.optimizers import check_training_arguments, optim_field, optimizer_class, set_layer_decay
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 

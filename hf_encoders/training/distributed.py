@@ -15,10 +15,15 @@ from transformers import TrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from hf_encoders.training.hyperparameters import check_precision
-
 
 logger = logging.get_logger(__name__)
+
+
+def check_precision(arguments: TrainingArguments) -> None:
+    """Refuse float16 on a CPU, where accelerate silently trains in float32."""
+    if arguments.mixed_precision == "fp16" and arguments.device.type == "cpu":
+        asked = "fp16" if arguments.fp16 else "accelerate's mixed_precision=fp16"
+        raise ValueError(f"{asked}: float16 mixed precision needs an accelerator: use bf16, or leave it out.")
 
 
 def check_launch(args: TrainingArguments, accelerator: Accelerator) -> None:
