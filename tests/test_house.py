@@ -32,7 +32,7 @@ ALLOWED = {
     "objectives/plm.py": {"perm_mask", "target_mapping"},  # arguments of its models
     "objectives/rtd.py": {"mlm", "discriminator", "generator"},  # the loss term, and its own models
     "objectives/student.py": {"student", "teacher"},  # how students of distillation begin
-    "publishing/card.py": {"inner_group_num"},  # the fields of all configurations, in order
+    "publishing/record.py": {"inner_group_num"},  # the fields of all configurations, in order
     "publishing/hardware.py": {"inner_group_num"},  # reads transformers' own configurations too
     "runs/initial.py": {"mlm", "teacher"},  # what `adapt` falls back on; what `distil` begins with
     "runs/options.py": {"teacher"},  # a value of a recipe's `begins_from`

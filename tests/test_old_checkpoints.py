@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, CamembertConfig, Camem
 
 import hf_encoders
 from hf_encoders.loading import load_weights, read_config
-from hf_encoders.publishing.checks import check_directory
+from hf_encoders.publishing.publish import check_directory
 from hf_encoders.registration import configurations
 from tests.models.tiny import BASE_MODELS, MASKED_LM, right_padded, tiny_config, tiny_model
 

@@ -23,9 +23,8 @@ from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.data import DataSource
 from hf_encoders.finetuning.report import make_record
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.publishing.card import make_model_card
 from hf_encoders.publishing.files import CARD_FILE, RUN_FILE, save_tokenizer
-from hf_encoders.publishing.record import command_of
+from hf_encoders.publishing.record import command_of, make_model_card
 from hf_encoders.publishing.secrets import published_path
 from hf_encoders.runs.options import family_recipes
 from hf_encoders.runs.recipe import Recipe, load_recipe

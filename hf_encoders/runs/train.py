@@ -29,7 +29,6 @@ from hf_encoders.corpus.similar_words import share_without_similar
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.objectives.objective import LossTerm, Objective
 from hf_encoders.options import RUN_OPTIONS, given_fields
-from hf_encoders.publishing.card import make_model_card
 from hf_encoders.publishing.curves import Curve, draw_runs
 from hf_encoders.publishing.files import (
     CARD_FILE,
@@ -40,7 +39,7 @@ from hf_encoders.publishing.files import (
     published_files,
     refuse_secrets,
 )
-from hf_encoders.publishing.record import TrainingRecord, command_of, facts_of_this_process
+from hf_encoders.publishing.record import TrainingRecord, command_of, facts_of_this_process, make_model_card
 from hf_encoders.publishing.secrets import published_path
 from hf_encoders.runs.folder import (
     AFTER,

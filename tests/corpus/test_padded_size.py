@@ -15,7 +15,7 @@ from hf_encoders import (
 )
 from hf_encoders.objectives.masking import Masker
 from hf_encoders.objectives.randomness import Key
-from hf_encoders.publishing.checks import check_tokenizer
+from hf_encoders.publishing.publish import check_tokenizer
 from tests.corpus.trained import train
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from hf_encoders.publishing.checks import metadata_problems
+from hf_encoders.publishing.publish import metadata_problems
 
 
 class HubError(ValueError):

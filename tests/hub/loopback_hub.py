@@ -13,7 +13,7 @@ imported, so clients are other processes, started with `LoopbackHub.environment`
 
 Differs from the real Hub in: nobody else is refused (any token will do, private repositories are served to all); files
 are stored as regular files, unless their suffix is in `lfs_suffixes`; never through xet; model cards are checked by
-`metadata_problems` of `hf_encoders.publishing.checks`.
+`metadata_problems` of `hf_encoders.publishing.publish`.
 Leaves out: datasets and spaces, pull requests, tags, discussions, the inferred `pipeline_tag` (so `pipeline` needs
 its task named). What is left out is answered with an error, never with success.
 """

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import hf_encoders
-from hf_encoders.publishing.checks import check_directory
+from hf_encoders.publishing.publish import check_directory
 from tests.corpus.corpora import write_corpus
 from tests.forked_python import python_c
 from tests.hub.loopback_hub import LoopbackHub

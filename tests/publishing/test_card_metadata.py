@@ -8,11 +8,9 @@ from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 
 from hf_encoders.loading import read_config
-from hf_encoders.publishing.card import TASK_OF_HEAD, make_model_card
-from hf_encoders.publishing.checks import metadata_problems
 from hf_encoders.publishing.files import load_source, saved_head
-from hf_encoders.publishing.publish import plan_publication
-from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
+from hf_encoders.publishing.publish import metadata_problems, plan_publication
+from hf_encoders.publishing.record import TASK_OF_HEAD, TrainingRecord, make_model_card, name_of_checkpoint
 from tests.hub.tiny_checkpoints import BERT, make_model, save_checkpoint
 from tests.publishing.saved import ALL_HEADS, RECORD, name_of, save
 

@@ -8,10 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_encoders.publishing import verification as other_process
-from hf_encoders.publishing.card import make_model_card
-from hf_encoders.publishing.checks import check_card, check_directory, check_files, check_loading
 from hf_encoders.publishing.files import may_have_pooler
-from hf_encoders.publishing.record import TrainingRecord
+from hf_encoders.publishing.publish import check_card, check_directory, check_files, check_loading
+from hf_encoders.publishing.record import TrainingRecord, make_model_card
 from hf_encoders.publishing.verification import difference
 from tests.hub.tiny_checkpoints import (
     ALBERT,

@@ -13,8 +13,7 @@ from hf_encoders import (
     HfeXLMConfig,
     HfeXLMWithLMHeadModel,
 )
-from hf_encoders.publishing.card import make_model_card
-from hf_encoders.publishing.record import NOT_RECORDED, TrainingRecord
+from hf_encoders.publishing.record import NOT_RECORDED, TrainingRecord, make_model_card
 from tests.corpus.corpora import TINY_MODEL
 
 

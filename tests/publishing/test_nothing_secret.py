@@ -97,7 +97,7 @@ def assert_clean(files: dict[str, bytes]) -> None:
 
 
 def what_publish_sends(directory: Path) -> dict[str, bytes]:
-    with mock.patch("hf_encoders.publishing.checks.check_loading", return_value=[]):
+    with mock.patch("hf_encoders.publishing.publish.check_loading", return_value=[]):
         plan = plan_publication(directory, "me/encoder")
     assert plan.errors == []
     return {n: plan.texts[n].encode() if n in plan.texts else (directory / n).read_bytes() for n in plan.files}
@@ -203,7 +203,7 @@ def test_export(home, form):
 @pytest.fixture
 def directory(home, monkeypatch):
     """What a user is about to publish."""
-    monkeypatch.setattr("hf_encoders.publishing.checks.check_loading", lambda directories, trust: [])
+    monkeypatch.setattr("hf_encoders.publishing.publish.check_loading", lambda directories, trust: [])
     return save(BERT, "AutoModelForMaskedLM", home / "model")
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from hf_encoders.cli import main
-from hf_encoders.publishing.checks import check_files
 from hf_encoders.publishing.export import BF16_ROUNDING, export_checkpoint
 from hf_encoders.publishing.files import published_files
+from hf_encoders.publishing.publish import check_files
 from tests.commands.adapt_runs import adapt, checkpoint, write_texts
 from tests.corpus.test_extension import domain_lines
 from tests.publishing.findings import errors

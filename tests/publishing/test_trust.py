@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from hf_encoders.publishing.checks import check_files, check_loading
 from hf_encoders.publishing.export import export_checkpoint
 from hf_encoders.publishing.files import foreign_code, published_files, save_tokenizer
-from hf_encoders.publishing.publish import plan_publication
+from hf_encoders.publishing.publish import check_files, check_loading, plan_publication
 from hf_encoders.publishing.verification import Load, environment_without_secrets, load_elsewhere, probe_batch
 from hf_encoders.tokenizer_loading import load_tokenizer
 from tests.hub.tiny_checkpoints import BERT, ROBERTA, make_config, make_tokenizer
