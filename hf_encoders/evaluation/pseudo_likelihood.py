@@ -20,9 +20,8 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import mask_and_padding
-from hf_encoders.models.encoder_arguments import on_host
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
-from hf_encoders.models.encoder_tokens import places_of
+from hf_encoders.models.encoder_tokens import on_host, places_of
 from hf_encoders.objectives.batch import to_device
 from hf_encoders.tokenizer_loading import longest_input
 

@@ -231,3 +231,14 @@ class Pooler(nn.Module):
     def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
         """`(S, D)` -> `(S, D)`."""
         return self.dense(first_tokens).tanh()
+
+
+class SinusoidalEmbedding(nn.Embedding):
+    """Positions that begin as sine and cosine (Vaswani et al. 2017, section 3.5); `_init_weights` knows the class."""
+
+
+def sinusoidal_positions(rows: int, width: int) -> torch.Tensor:
+    """Return sines in even and cosines in odd columns, `(rows, width)`."""
+    columns = torch.arange(width)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000 ** (2 * (columns // 2) / width).double()
+    return torch.where(columns % 2 == 0, angles.sin(), angles.cos())

@@ -4,11 +4,13 @@ A class here is mixed into each family's class, `class HfeBertForMaskedLM(Encode
 It has the forward pass; `_add_head` builds the modules, in the family's file where their names differ by family.
 """
 
+from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from transformers.modeling_outputs import (
+    MaskedLMOutput,
     MultipleChoiceModelOutput,
     NextSentencePredictorOutput,
     QuestionAnsweringModelOutput,
@@ -16,10 +18,9 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, logging
+from transformers.utils import ModelOutput, TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
-from .encoder_arguments import check_ids, on_host, refuse_unknown_arguments
 from .encoder_configuration import EncoderConfig
 from .encoder_kernels import is_bare
 from .encoder_losses import (
@@ -33,8 +34,8 @@ from .encoder_losses import (
     sequence_classification_loss,
     span_loss,
 )
-from .encoder_outputs import FlatEncoderOutput, HfeForPreTrainingOutput, HfeMaskedLMOutput
-from .encoder_tokens import FlatTokens, places_of
+from .encoder_models import FlatEncoderOutput, check_ids, refuse_unknown_arguments
+from .encoder_tokens import FlatTokens, on_host, places_of
 
 
 logger = logging.get_logger(__name__)
@@ -126,6 +127,65 @@ def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor 
             f"loss, as in transformers. Set labels to {IGNORED} at padding to leave them out."
         )
     return has_labels
+
+
+class LogitsOnRequest:
+    """Mixed into outputs whose scores are not computed while training: says so where these are read as in a dict.
+
+    `outputs.logits` and `outputs.get("logits", None)` are None then: copying, pickling and DDP read every attribute.
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        if key in ("logits", "prediction_logits") and key not in self:
+            raise KeyError(f"{key} are not computed while training with labels: pass return_logits=True to the model.")
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = MISSING) -> Any:
+        """As in a dict, but scores that were not computed are a KeyError unless a default is given, also None."""
+        if default is MISSING and key in ("logits", "prediction_logits"):
+            return self[key]
+        return super().get(key, None if default is MISSING else default)
+
+
+@dataclass
+class HfeMaskedLMOutput(LogitsOnRequest, MaskedLMOutput):
+    """Output of the MLM heads.
+
+    Args:
+        loss (`torch.Tensor` of shape `()`, *optional*): summed negative log-likelihood of the predicted tokens over
+            their number in the whole batch; when `labels` are given.
+        logits (`torch.Tensor` of shape `(B, T, V)`, *optional*): scores, zero at padding. None while training with
+            labels, where only predicted tokens are projected; `return_logits=True` asks for them.
+        hidden_states, attentions: as in transformers.
+        mlm (`ObjectiveSums`, *optional*): sums over this call's predicted tokens; `nll` with gradient.
+    """
+
+    mlm: ObjectiveSums | None = None
+
+
+@dataclass
+class HfeForPreTrainingOutput(LogitsOnRequest, ModelOutput):
+    """Output of BERT's pre-training head.
+
+    Args:
+        loss (`torch.Tensor` of shape `()`, *optional*): sum of the losses whose labels were given.
+        prediction_logits (`torch.Tensor` of shape `(B, T, V)`, *optional*): as `logits` of `HfeMaskedLMOutput`.
+        seq_relationship_logits (`torch.Tensor` of shape `(S, 2)`): scores of the two classes of the pair label.
+        hidden_states, attentions: as in transformers.
+        mlm_loss, pair_loss (`torch.Tensor` of shape `()`, *optional*): the terms of `loss`, without gradient.
+        mlm, pair (`ObjectiveSums`, *optional*): sums over this call's predicted tokens and pairs; `nll` with
+            gradient.
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    mlm_loss: torch.Tensor | None = None
+    pair_loss: torch.Tensor | None = None
+    mlm: ObjectiveSums | None = None
+    pair: ObjectiveSums | None = None
 
 
 class EncoderForMaskedLM(EncoderHead):

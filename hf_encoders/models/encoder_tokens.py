@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from .encoder_arguments import on_host
-
 
 @dataclass
 class FlatTokens:
@@ -164,6 +162,12 @@ class FlatTokens:
             return flat.reshape(rows, width, *flat.shape[1:])
         grid = flat.new_full((rows * width, *flat.shape[1:]), value)
         return grid.index_copy(0, places, flat).view(rows, width, *flat.shape[1:])
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor on the CPU, where reading its values waits for no device: the trainer's copy, or a new one."""
+    owner, version, copy = (None,) * 3 if torch.compiler.is_compiling() else getattr(tensor, "host_copy", (None,) * 3)
+    return copy if owner == id(tensor) and version == tensor._version else tensor.cpu()
 
 
 def first_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:

@@ -25,11 +25,11 @@ from .encoder_heads import (
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
+    LogitsOnRequest,
 )
 from .encoder_kernels import EncoderDropout, project
 from .encoder_losses import ObjectiveSums
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import LogitsOnRequest
 from .encoder_tokens import FlatTokens
 
 

@@ -17,9 +17,9 @@ from .encoder_heads import (
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
+    HfeForPreTrainingOutput,
 )
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import HfeForPreTrainingOutput
 
 
 class BertPredictionTransform(nn.Module):

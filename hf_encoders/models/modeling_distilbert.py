@@ -16,9 +16,16 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_distilbert import TYPES, HfeDistilBertConfig
-from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import LayerStack, activation, embed_words, for_hooks, in_chunks
+from .encoder_blocks import (
+    LayerStack,
+    SinusoidalEmbedding,
+    activation,
+    embed_words,
+    for_hooks,
+    in_chunks,
+    sinusoidal_positions,
+)
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -28,8 +35,7 @@ from .encoder_heads import (
     EncoderHead,
 )
 from .encoder_kernels import EncoderDropout, project
-from .encoder_models import EncoderModel, EncoderPreTrainedModel, SinusoidalEmbedding, sinusoidal_positions
-from .encoder_outputs import FlatEncoderOutput
+from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput, check_ids
 from .encoder_tokens import FlatTokens
 
 

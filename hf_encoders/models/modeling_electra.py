@@ -26,8 +26,7 @@ from .encoder_heads import (
     check_labels,
 )
 from .encoder_losses import IGNORED, normalised
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput
+from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput
 from .encoder_tokens import FlatTokens
 
 

@@ -17,8 +17,7 @@ from .encoder_heads import (
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
 )
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput
+from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput
 from .encoder_tokens import FlatTokens
 
 

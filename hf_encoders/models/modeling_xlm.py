@@ -18,9 +18,15 @@ from transformers.activations import get_activation
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_xlm import SUMMARY, HfeXLMConfig
-from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import activation, embed_words, in_chunks, through_layers
+from .encoder_blocks import (
+    SinusoidalEmbedding,
+    activation,
+    embed_words,
+    in_chunks,
+    sinusoidal_positions,
+    through_layers,
+)
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -29,8 +35,7 @@ from .encoder_heads import (
     EncoderForTokenClassification,
 )
 from .encoder_kernels import EncoderDropout, padded_to, project
-from .encoder_models import EncoderModel, EncoderPreTrainedModel, SinusoidalEmbedding, sinusoidal_positions
-from .encoder_outputs import FlatEncoderOutput
+from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput, check_ids
 from .encoder_tokens import FlatTokens, HiddenStateRecorder
 
 

@@ -21,7 +21,6 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_xlnet import HfeXLNetConfig
-from .encoder_arguments import on_host
 from .encoder_blocks import activation, embed_words, in_chunks
 from .encoder_heads import (
     EncoderForMultipleChoice,
@@ -29,12 +28,12 @@ from .encoder_heads import (
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
     EncoderHead,
+    LogitsOnRequest,
 )
 from .encoder_kernels import EncoderDropout, project, with_padding_rows
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, linear_classification_sums, normalised
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput, LogitsOnRequest
-from .encoder_tokens import FlatTokens, HiddenStateRecorder, first_rows, places_of
+from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput
+from .encoder_tokens import FlatTokens, HiddenStateRecorder, first_rows, on_host, places_of
 from .encoder_two_streams import RelativeAttention, Streams, count_queries, make_streams, sinusoids
 
 

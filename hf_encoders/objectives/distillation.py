@@ -21,7 +21,7 @@ from transformers.utils.generic import can_return_tuple
 from hf_encoders.inputs import is_number
 from hf_encoders.loading import fingerprint
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.models.encoder_heads import EncoderForMaskedLM
+from hf_encoders.models.encoder_heads import EncoderForMaskedLM, HfeMaskedLMOutput
 from hf_encoders.models.encoder_kernels import (
     is_bare,
     is_bare_linear,
@@ -31,7 +31,7 @@ from hf_encoders.models.encoder_kernels import (
     with_padding_rows,
 )
 from hf_encoders.models.encoder_losses import IGNORED, ObjectiveSums, linear_loss, normalised, pair_share_of_batch
-from hf_encoders.models.encoder_outputs import FlatEncoderOutput, HfeMaskedLMOutput
+from hf_encoders.models.encoder_models import FlatEncoderOutput
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.student import fields_of, initialise, student_config

@@ -16,10 +16,10 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from hf_encoders.inputs import first_line
-from hf_encoders.models.encoder_arguments import check_ids, on_host
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import ObjectiveSums, chunk_scores, normalised, pair_share_of_batch
-from hf_encoders.models.encoder_tokens import places_of
+from hf_encoders.models.encoder_models import check_ids
+from hf_encoders.models.encoder_tokens import on_host, places_of
 from hf_encoders.objectives.batch import IGNORED, Row, keep_on_host
 from hf_encoders.objectives.dataset import Example, with_options_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling

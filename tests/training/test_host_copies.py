@@ -9,8 +9,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from hf_encoders import HfeBertForMaskedLM
-from hf_encoders.models.encoder_arguments import on_host
-from hf_encoders.models.encoder_tokens import flat_tokens, places_of
+from hf_encoders.models.encoder_tokens import flat_tokens, on_host, places_of
 from hf_encoders.objectives.batch import keep_on_host, to_device
 from tests.models.tiny import right_padded, tiny_model
 from tests.training.on_cuda import CUDA, CountedWaits, OnDevice
