@@ -32,7 +32,7 @@ from hf_encoders import (
     train_tokenizer,
     write_comparison,
 )
-from hf_encoders.objectives.chunks import ChunkExample
+from hf_encoders.objectives.sentence_pairs import ChunkExample
 from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np

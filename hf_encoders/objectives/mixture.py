@@ -63,7 +63,7 @@ class MixedExamples(EpochDataset):
     passes over it; the next epoch goes on with the two examples of `en` that are left, and a new pass:
 
     >>> from datasets import Dataset
-    >>> from hf_encoders.objectives.mlm import SentenceBlocks
+    >>> from hf_encoders.objectives.blocks import SentenceBlocks
     >>> texts = {"en": [[[i]] for i in range(10, 16)], "gsw": [[[20]], [[21]]]}
     >>> blocks = {name: SentenceBlocks(Dataset.from_dict({"input_ids": text}), 3) for name, text in texts.items()}
     >>> mixed = MixedExamples(blocks, weights={"en": 1, "gsw": 1})

@@ -31,12 +31,11 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
 from hf_encoders.objectives.batch import IGNORED, Row, batch
-from hf_encoders.objectives.chunks import ChunkExample, ChunkRule, DocumentChunks
 from hf_encoders.objectives.dataset import refuse_unknown_options, with_options_of
 from hf_encoders.objectives.mlm import MaskedLanguageModelling, plain_row
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
-from hf_encoders.objectives.sentence_pairs import next_sentence_pair
+from hf_encoders.objectives.sentence_pairs import ChunkExample, ChunkRule, DocumentChunks, next_sentence_pair
 
 
 SEGMENT_OF_CLS = 2

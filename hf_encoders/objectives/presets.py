@@ -1,6 +1,6 @@
 """The data of the papers as their code makes it, artefacts included: options for datasets and collators.
 
-By default this package leaves the known artefacts out. `chunks.py` lists those of the chunks; those of
+By default this package leaves the known artefacts out. `sentence_pairs.py` lists those of the chunks; those of
 masking are options of `Masking`, combined here.
 Sources: `create_pretraining_data.py` of google-research/bert and google-research/albert with the defaults of its
 flags; fairseq's `masked_lm` task, `mask_tokens_dataset.py` and `token_block_dataset.py` with its RoBERTa recipe.

@@ -11,10 +11,10 @@ from transformers import PreTrainedModel
 from transformers.utils import TransformersKwargs
 
 import hf_encoders
-from hf_encoders.objectives.chunks import DocumentChunks
 from hf_encoders.objectives.sentence_pairs import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
+    DocumentChunks,
     SentencePairCollator,
 )
 from tests import families

@@ -2,7 +2,7 @@ import datasets
 import numpy as np
 import pytest
 
-from hf_encoders.objectives.mlm import SentenceBlocks
+from hf_encoders.objectives.blocks import SentenceBlocks
 
 
 DOCUMENTS = [[[10, 11, 12], [13, 14]], [[20, 21]], [[30], [31, 32, 33, 34, 35, 36, 37, 38, 39]]]

@@ -8,8 +8,8 @@ import pytest
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.objectives import presets
-from hf_encoders.objectives.chunks import ChunkRule, DocumentChunks, cut_corpus, partners
 from hf_encoders.objectives.randomness import Key
+from hf_encoders.objectives.sentence_pairs import ChunkRule, DocumentChunks, cut_corpus, partners
 
 
 NO_SHORT = {"short_sequence_probability": 0.0}

@@ -14,9 +14,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from hf_encoders import get_objective
 from hf_encoders.cli import main
 from hf_encoders.objectives import dialogue
-from hf_encoders.objectives.chunks import DocumentChunks
 from hf_encoders.objectives.dialogue import DataCollatorForDialogueLM, Dialogues, truncated_turns
 from hf_encoders.objectives.mixture import MixedExamples
+from hf_encoders.objectives.sentence_pairs import DocumentChunks
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run, divide
 from tests.corpus.corpora import make_dataset, random_documents, write_corpus

@@ -64,7 +64,7 @@ class TestPairs:
 
     def test_many_pairs_that_are_left_out_are_warned_of(self, monkeypatch):
         told = []
-        monkeypatch.setattr("hf_encoders.objectives.mlm.logger.warning_once", told.append)
+        monkeypatch.setattr("hf_encoders.objectives.blocks.logger.warning_once", told.append)
         documents = make_dataset([[[5] * 8, [6] * 8]] * 2 + [[[5], [6]]] * 18)
         pairs_of(documents, 19)
         assert told == []

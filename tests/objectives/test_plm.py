@@ -13,8 +13,8 @@ from transformers import AutoModelForPreTraining, AutoTokenizer, XLNetTokenizer
 
 from hf_encoders import get_objective
 from hf_encoders.cli import main
-from hf_encoders.objectives.chunks import DocumentChunks
 from hf_encoders.objectives.plm import DataCollatorForPermutationLM, Permutation, ReusedChunks, choose_tokens, permute
+from hf_encoders.objectives.sentence_pairs import DocumentChunks
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run, divide
 from tests.corpus.corpora import make_dataset, random_documents, write_corpus

@@ -7,9 +7,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from hf_encoders.objectives.chunks import ChunkExample, ChunkRule, DocumentChunks
 from hf_encoders.objectives.randomness import Key
 from hf_encoders.objectives.sentence_pairs import (
+    ChunkExample,
+    ChunkRule,
+    DocumentChunks,
     chunk_of_sentences,
     make_pair,
     next_sentence_pair,
