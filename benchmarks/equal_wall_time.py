@@ -42,8 +42,8 @@ from transformers import (
 )
 
 from hf_encoders import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
-from hf_encoders.corpus.named_sources import UNNAMED
 from hf_encoders.corpus.report import cross_entropy, token_counts
+from hf_encoders.corpus.text_files import UNNAMED
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.runs.recipe import Recipe, load_recipe
 from hf_encoders.runs.run import Run

@@ -31,8 +31,8 @@ from transformers import AutoModel, PreTrainedTokenizerBase
 from hf_encoders import HfeBertConfig, HfeBertModel, encode, train_tokenizer
 from hf_encoders.benchmark import stock_config
 from hf_encoders.commands.benchmark import CHARACTERS_PER_LIBRARY
+from hf_encoders.corpus.documents import splitter_for
 from hf_encoders.corpus.python_docs import read_python_documents
-from hf_encoders.corpus.segmentation import splitter_for
 from hf_encoders.publishing.export import ONNX_FILE, export_checkpoint
 
 

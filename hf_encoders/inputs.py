@@ -124,3 +124,17 @@ def check_languages(languages: Sequence[str]) -> tuple[str, str]:
     if names[0] == names[1]:
         raise ValueError(f"languages={languages!r}: both sides are {names[0]!r}; a pair has two languages.")
     return names
+
+
+def replace_lone_surrogates(text: str) -> str:
+    r"""Replace halves of surrogate pairs, which UTF-8 cannot encode, by U+FFFD; a complete pair becomes its character.
+
+    They come from JSON escapes such as `"\ud83d"`.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

@@ -10,13 +10,17 @@ from typing import Any
 
 PUBLIC_NAMES = {  # module -> its public names
     "corpus.datatrove": ["CorpusTasks"],
-    "corpus.documents": ["documents_from_dataset", "read_documents"],
+    "corpus.documents": [
+        "documents_from_dataset",
+        "one_sentence_per_line",
+        "read_documents",
+        "split_sentences",
+    ],
     "corpus.labelled_files": ["read_file"],
     "corpus.parallel": ["parallel_languages", "prepare_parallel_corpus"],
     "corpus.preparation": ["prepare_corpus"],
     "corpus.python_docs": ["read_python_documents"],
     "corpus.report": ["corpus_statistics", "CorpusReport", "token_counts", "warnings_for"],
-    "corpus.segmentation": ["one_sentence_per_line", "split_sentences"],
     "corpus.similar_word_table": ["SimilarWords"],
     "corpus.similar_words": ["build_similar_words", "read_similar_words"],
     "corpus.tokenized": ["DocumentTokenizer", "split_train_validation", "tokenize_documents"],

@@ -102,9 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure every combination of the settings and print its table."""
     import transformers
 
-    from hf_encoders.corpus.documents import read_documents
+    from hf_encoders.corpus.documents import read_documents, split_sentences
     from hf_encoders.corpus.python_docs import read_python_documents
-    from hf_encoders.corpus.segmentation import split_sentences
 
     settings = make_settings(arguments)
     transformers.logging.set_verbosity_error()

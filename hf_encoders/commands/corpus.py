@@ -158,9 +158,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def prepare(arguments: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase") -> "CorpusReport":
     """Prepare the corpus."""
+    from hf_encoders.corpus.documents import splitter_for
     from hf_encoders.corpus.parallel import prepare_parallel_corpus
     from hf_encoders.corpus.preparation import prepare_corpus
-    from hf_encoders.corpus.segmentation import splitter_for
     from hf_encoders.corpus.units import read_entries
     from hf_encoders.corpus.word_starts import jieba_segmenter
 

@@ -29,13 +29,12 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.report import reading_rows
-from hf_encoders.corpus.segmentation import replace_lone_surrogates
-from hf_encoders.corpus.settings import library_versions
+from hf_encoders.corpus.report import library_versions, reading_rows
 from hf_encoders.corpus.special_tokens import check_offsets
 from hf_encoders.corpus.tokenizer_report import save_report
 from hf_encoders.corpus.tokenizer_training import MULTIPLE, padded_vocab_size
 from hf_encoders.corpus.word_counts import LINES_PER_BATCH, CountedText
+from hf_encoders.inputs import replace_lone_surrogates
 from hf_encoders.loading import optional_file, read_config
 from hf_encoders.publishing.files import (
     copy_modules,

@@ -23,8 +23,8 @@ from typing import Any
 import datasets
 import pyarrow
 
-from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.text_files import check_is_text
+from hf_encoders.inputs import replace_lone_surrogates
 
 
 FORMS = ("csv", "tsv", "jsonl", "conll", "squad")

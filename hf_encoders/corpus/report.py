@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import platform
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+import hf_encoders
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.units import UnitCounter, unit_rows
 from hf_encoders.writing import read_json, text_table
@@ -120,6 +123,14 @@ def reading_warnings(reading: Mapping[str, Any]) -> list[str]:
         f"{damaged:,} of {sentences:,} sentences read have a character U+FFFD or NUL: the text is probably not UTF-8, "
         "or was damaged before. Convert it from its encoding, for example with iconv -f WINDOWS-1252 -t UTF-8."
     ]
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries used, for the report."""
+    names = ("datasets", "numpy", "pyarrow", "sentencex", "tokenizers", "transformers")
+    return {"hf_encoders": hf_encoders.__version__, "python": platform.python_version()} | {
+        name: version(name) for name in names
+    }
 
 
 @dataclass(frozen=True)

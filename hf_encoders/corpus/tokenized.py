@@ -21,12 +21,12 @@ from datasets.fingerprint import get_temporary_cache_files_directory
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.documents import DocumentReader
+from hf_encoders.corpus.documents import DocumentReader, split_sentences
 from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus, offsets_of
-from hf_encoders.corpus.segmentation import replace_lone_surrogates, split_sentences
 from hf_encoders.corpus.special_tokens import check_offsets, check_tokenizer, unknown_words_refused
 from hf_encoders.corpus.units import EntityMarker, Lexicon, Units, begin_units_at, mark_phrases
 from hf_encoders.corpus.word_starts import word_starts_of_tokens
+from hf_encoders.inputs import replace_lone_surrogates
 
 
 SENTENCES_PER_CALL = 2000  # sentences per call of the tokenizer

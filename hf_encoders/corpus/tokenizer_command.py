@@ -14,12 +14,10 @@ from typing import Any
 import transformers
 from tqdm.auto import tqdm
 
-from hf_encoders.corpus.documents import DocumentReader, TextSource
+from hf_encoders.corpus.documents import DocumentReader, TextSource, splitter_for
 from hf_encoders.corpus.extension import Checkpoint, extend_checkpoint
-from hf_encoders.corpus.named_sources import UNNAMED, Sampling, languages_of, named_paths
-from hf_encoders.corpus.segmentation import splitter_for
-from hf_encoders.corpus.settings import library_versions
-from hf_encoders.corpus.text_files import load_split
+from hf_encoders.corpus.report import library_versions
+from hf_encoders.corpus.text_files import UNNAMED, Sampling, languages_of, load_split, named_paths
 from hf_encoders.corpus.tokenizer_report import (
     REPORT_FILE,
     SourceStatistics,

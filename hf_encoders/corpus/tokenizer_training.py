@@ -24,8 +24,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import AddedToken, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import generate_merges
 
-from hf_encoders.corpus.named_sources import Sampling
 from hf_encoders.corpus.special_tokens import check_tokenizer
+from hf_encoders.corpus.text_files import Sampling
 from hf_encoders.corpus.word_counts import SelectedText, count_texts, covered_words, repeated
 from hf_encoders.models.encoder_configuration import EncoderConfig
 

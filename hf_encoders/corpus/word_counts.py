@@ -18,8 +18,8 @@ from itertools import islice
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.named_sources import Sampling
-from hf_encoders.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.corpus.text_files import Sampling
+from hf_encoders.inputs import replace_lone_surrogates
 
 
 LINES_PER_BATCH = 1000  # normalized and pre-tokenized at once

@@ -19,9 +19,9 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import check_tokenizer
 from hf_encoders.evaluation.pseudo_likelihood import evaluating
+from hf_encoders.inputs import replace_lone_surrogates
 from hf_encoders.models.encoder_kernels import is_bare_linear
 from hf_encoders.objectives.batch import to_device
 

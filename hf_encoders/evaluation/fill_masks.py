@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import mask_and_padding
 from hf_encoders.evaluation.pseudo_likelihood import check_length, evaluating, masked_token_scores
+from hf_encoders.inputs import replace_lone_surrogates
 
 
 ORDERS = ("left_to_right", "confidence", "at_once")

@@ -18,8 +18,8 @@ from torch import nn
 from tqdm import tqdm
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import mask_and_padding
+from hf_encoders.inputs import replace_lone_surrogates
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
 from hf_encoders.models.encoder_tokens import on_host, places_of
 from hf_encoders.objectives.batch import to_device

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.documents import read_documents
+from hf_encoders.corpus.documents import read_documents, splitter_for
 from hf_encoders.corpus.labelled_files import read_file
-from hf_encoders.corpus.segmentation import splitter_for
 from hf_encoders.corpus.special_tokens import unknown_ids
 from hf_encoders.evaluation.pseudo_likelihood import (
     pseudo_log_likelihoods,

@@ -15,7 +15,7 @@ import numpy as np
 from transformers.utils import logging
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.named_sources import Sampling
+from hf_encoders.corpus.text_files import Sampling
 from hf_encoders.objectives.dataset import EpochDataset, Example
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
 from hf_encoders.writing import text_table

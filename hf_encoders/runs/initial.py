@@ -16,7 +16,7 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from hf_encoders.corpus.named_sources import UNNAMED, named_paths
+from hf_encoders.corpus.text_files import UNNAMED, named_paths
 from hf_encoders.finetuning.shared_options import BASE_RATE, rate_of_width
 from hf_encoders.loading import fingerprint, load_weights, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights

@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from hf_encoders.corpus.named_sources import named_paths
-from hf_encoders.corpus.text_files import text_files
+from hf_encoders.corpus.text_files import named_paths, text_files
 from hf_encoders.inputs import check_name_or_path, did_you_mean
 from hf_encoders.options import RUN_OPTIONS, SET_BY_RUN, add_training_options
 from hf_encoders.source_literals import PACKAGE, literals_of_classes

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from hf_encoders.corpus.named_sources import UNNAMED
+from hf_encoders.corpus.text_files import UNNAMED
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import chunk_scores
 from hf_encoders.objectives.mixture import MixedExamples, passes_table

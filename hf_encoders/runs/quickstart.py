@@ -14,9 +14,8 @@ import datasets
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.documents import read_documents
+from hf_encoders.corpus.documents import read_documents, splitter_for
 from hf_encoders.corpus.python_docs import LabelledDocument, read_python_documents
-from hf_encoders.corpus.segmentation import splitter_for
 from hf_encoders.corpus.text_files import text_files
 from hf_encoders.evaluation.fill_masks import fill_masks
 from hf_encoders.finetuning import sequence_classification

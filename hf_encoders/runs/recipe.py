@@ -15,7 +15,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from hf_encoders.corpus.named_sources import Sampling
+from hf_encoders.corpus.text_files import Sampling
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.inputs import is_number
 from hf_encoders.models.encoder_configuration import EncoderConfig

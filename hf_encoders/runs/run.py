@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
-from hf_encoders.corpus.named_sources import UNNAMED
+from hf_encoders.corpus.text_files import UNNAMED
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.mixture import source_seed

@@ -12,18 +12,15 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.documents import read_documents
+from hf_encoders.corpus.documents import read_documents, splitter_for
 from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
-from hf_encoders.corpus.named_sources import UNNAMED, Sampling, in_words, languages_of, named_paths
 from hf_encoders.corpus.parallel import parallel_languages
-from hf_encoders.corpus.preparation import prepare_corpus
+from hf_encoders.corpus.preparation import OtherSettingsError, prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, cross_entropy, token_counts
-from hf_encoders.corpus.segmentation import splitter_for
-from hf_encoders.corpus.settings import OtherSettingsError
 from hf_encoders.corpus.similar_word_table import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
 from hf_encoders.corpus.similar_words import build_similar_words, describe_similar_words
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
-from hf_encoders.corpus.text_files import has_text, text_files
+from hf_encoders.corpus.text_files import UNNAMED, Sampling, has_text, in_words, languages_of, named_paths, text_files
 from hf_encoders.corpus.tokenized import split_train_validation
 from hf_encoders.corpus.tokenizer_training import train_tokenizer
 from hf_encoders.corpus.word_starts import UnitStart

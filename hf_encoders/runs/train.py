@@ -23,10 +23,10 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.corpus.named_sources import Sampling
 from hf_encoders.corpus.report import corpus_statistics
 from hf_encoders.corpus.similar_words import share_without_similar
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
+from hf_encoders.corpus.text_files import Sampling
 from hf_encoders.objectives.objective import LossTerm, Objective
 from hf_encoders.options import RUN_OPTIONS, given_fields
 from hf_encoders.publishing.curves import Curve, draw_runs

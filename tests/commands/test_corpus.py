@@ -97,7 +97,7 @@ def test_options(tokenizer_folder, text, tmp_path):
     assert corpus(*common, "--max-sentence-tokens", "1", "--language", "de") == 0
     assert rows(tmp_path / "out") == [[[5], [3], [7], [8]], [[9], [3]]]
     settings = json.loads((tmp_path / "out" / "corpus.json").read_text())["settings"]
-    assert settings["sentence_splitter"] == "hf_encoders.corpus.segmentation.split_sentences(language='de')"
+    assert settings["sentence_splitter"] == "hf_encoders.corpus.documents.split_sentences(language='de')"
 
 
 @pytest.mark.parametrize("streaming", [[], ["--streaming"]])

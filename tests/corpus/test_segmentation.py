@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from hf_encoders.corpus import segmentation
-from hf_encoders.corpus.segmentation import one_sentence_per_line, replace_lone_surrogates, split_sentences
+from hf_encoders.corpus import documents
+from hf_encoders.corpus.documents import one_sentence_per_line, split_sentences
+from hf_encoders.inputs import replace_lone_surrogates
 
 
 def without_whitespace(text: str) -> str:
@@ -115,10 +116,10 @@ def test_windows_cut_nowhere_else_than_the_whole_line():
         chosen = generator.choices(words, k=generator.choice([1, 3, 8, 20, 200]))
         sentences.append(" ".join(["The", *chosen, "house."]))
     line = " ".join(sentences)
-    assert len(line) > 100 * segmentation.WINDOW_CHARACTERS
-    assert max(map(len, sentences)) > segmentation.WINDOW_CHARACTERS / 2
+    assert len(line) > 100 * documents.WINDOW_CHARACTERS
+    assert max(map(len, sentences)) > documents.WINDOW_CHARACTERS / 2
     in_windows = split_sentences(line)
-    whole = [part.strip() for part in segmentation.sentencex.segment("en", line)]
+    whole = [part.strip() for part in documents.sentencex.segment("en", line)]
     assert in_windows == whole
     assert len(in_windows) >= 3000
 
@@ -129,7 +130,7 @@ def test_an_open_quotation_mark_does_not_swallow_the_rest_of_a_long_line():
 
 
 def test_any_text_comes_back_whole(monkeypatch):
-    monkeypatch.setattr(segmentation, "WINDOW_CHARACTERS", 150)
+    monkeypatch.setattr(documents, "WINDOW_CHARACTERS", 150)
     generator = random.Random(1)
     characters = [
         *'aA bB.!?…。？։।"“”‘’«»()[]12\t\r\n\0\x01\x0b\x1c\x85\xa0\u2028\ufeff\u200d😀é\u0301İß一文、',

@@ -9,7 +9,7 @@ import pytest
 from transformers import AddedToken, AutoTokenizer
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig, HfeXLMConfig, train_tokenizer
-from hf_encoders.corpus.named_sources import Sampling
+from hf_encoders.corpus.text_files import Sampling
 from hf_encoders.corpus.tokenizer_training import _with_equal_restored, untrained_tokenizer
 from hf_encoders.corpus.word_counts import count_words, covered_words, repeated, weighted_words
 from tests.corpus.trained import FAMILIES, digests, train

@@ -5,10 +5,10 @@ from transformers import BertTokenizer, CanineTokenizer
 
 from hf_encoders import tokenize_documents
 from hf_encoders.corpus import preparation
+from hf_encoders.corpus.documents import one_sentence_per_line
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import CorpusReport, corpus_statistics
-from hf_encoders.corpus.segmentation import one_sentence_per_line
 from hf_encoders.corpus.units import (
     PHRASES_FILE,
     Collocations,

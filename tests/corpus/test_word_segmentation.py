@@ -9,9 +9,9 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_encoders import tokenize_documents
 from hf_encoders.corpus import tokenized
+from hf_encoders.corpus.documents import one_sentence_per_line
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
-from hf_encoders.corpus.segmentation import one_sentence_per_line
 from hf_encoders.corpus.word_starts import jieba_segmenter, word_starts_of_tokens
 from tests.corpus.corpora import contents
 
