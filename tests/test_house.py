@@ -20,6 +20,7 @@ OF_FAMILIES = ("models/configuration_", "models/modeling_")
 SPECIAL = {"discriminator", "student", "teacher", "lang2id", "langs", "perm_mask", "target_mapping", "inner_group_num"}
 ALLOWED = {
     "registration.py": {*FAMILIES},  # the line of each family
+    "commands/adapt.py": {"mlm"},  # what it falls back on
     "commands/benchmark.py": {"bert"},  # default of an option
     "commands/quickstart.py": {"bert", "mlm"},  # defaults of two options
     "commands/distil.py": {"teacher"},  # the command's argument
@@ -34,7 +35,7 @@ ALLOWED = {
     "objectives/student.py": {"student", "teacher"},  # how students of distillation begin
     "publishing/record.py": {"inner_group_num"},  # the fields of all configurations, in order
     "publishing/hardware.py": {"inner_group_num"},  # reads transformers' own configurations too
-    "runs/initial.py": {"mlm", "teacher"},  # what `adapt` falls back on; what `distil` begins with
+    "runs/initial.py": {"teacher"},  # what `distil` begins with
     "runs/options.py": {"teacher"},  # a value of a recipe's `begins_from`
     "runs/run.py": {"lang2id"},  # argument of collators, for every model with `languages`
 }

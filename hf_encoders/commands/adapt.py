@@ -12,9 +12,14 @@ transformers.TrainingArguments, --plan, resuming and extending are as for `hf-en
 """
 
 import argparse
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from hf_encoders.corpus.text_files import UNNAMED, named_paths
+from hf_encoders.finetuning.shared_options import BASE_RATE, rate_of_width
 from hf_encoders.inputs import check_model
 from hf_encoders.options import given_fields
 from hf_encoders.runs.options import (
@@ -24,17 +29,28 @@ from hf_encoders.runs.options import (
     changed_keys,
     check_run,
     check_text_or_corpus,
+    family_recipes,
     recipe_names,
     text_objectives,
 )
 from hf_encoders.source_literals import constant
 
 
+if TYPE_CHECKING:
+    from hf_encoders.models.encoder_configuration import EncoderConfig
+    from hf_encoders.runs.recipe import Phase, Recipe
+
+
 POSITIONS = constant("runs.initial", "HOW")
 HEAD_STEPS = constant("runs.initial", "HEAD_STEPS")
 SHORTEST = constant("runs.recipe", "SHORTEST")
-RECIPE, RECIPE_ON_CPU = constant("runs.initial", "RECIPE"), constant("runs.initial", "RECIPE_ON_CPU")
-EPOCHS, LEAST_STEPS = constant("runs.initial", "EPOCHS"), constant("runs.initial", "LEAST_STEPS")
+RECIPE, RECIPE_ON_CPU = "adapt", "adapt-minutes"  # without --recipe
+# Text that is read again is worth nearly as much as new text up to 4 times, and little from 16 on
+# (Muennighoff et al. 2023); on the text of a task, 100 times, with new masks, still helped (Gururangan et al. 2020).
+EPOCHS = 10
+LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
+FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more; at the rate of fine-tuning
+DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,42 +126,191 @@ def check(arguments: argparse.Namespace) -> None:
     check_model(arguments.checkpoint, f"CHECKPOINT {arguments.checkpoint!r}")
     check_text_or_corpus(arguments.keep or (), "--keep")
     check_run(arguments)
+    add_general_text(arguments)
+
+
+def add_general_text(arguments: argparse.Namespace) -> None:
+    """Make the text of --keep a source of the run, drawn as often as --replay says."""
+    if arguments.keep is None:
+        if arguments.replay:
+            raise ValueError(f"--replay {arguments.replay} is of general text: give it with --keep.")
+        return
+    if UNNAMED not in named_paths(arguments.corpus, "--corpus") or "sources" in changed_keys(arguments.set):
+        raise ValueError(
+            "--keep goes with one --corpus without names: with several, name the general text too, and set its share "
+            "with --corpus-weights (0: for evaluation only)."
+        )
+    general = [f"{GENERAL}={path}" for path in arguments.keep]
+    arguments.corpus = [*(f"{DOMAIN}={path}" for path in arguments.corpus), *general]
+    arguments.source_options = {DOMAIN: "--corpus", GENERAL: "--keep"}
+    weights = {DOMAIN: 1 - arguments.replay, GENERAL: arguments.replay}
+    arguments.set = [*arguments.set, f"sources={json.dumps({'weights': weights})}"]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train on."""
+    """Continue pre-training."""
     from hf_encoders.runs.folder import read_run_file
-    from hf_encoders.runs.initial import (
-        Initial,
-        adapted_recipe,
-        add_general_text,
-        default_recipe,
-        fitted,
-        objective_of,
-        warning_of_rate,
-    )
+    from hf_encoders.runs.initial import Initial
     from hf_encoders.runs.recipe import load_recipe
     from hf_encoders.runs.train import overwrites, train_run
 
-    add_general_text(arguments)
     config = Initial(arguments.checkpoint).config
     noted = None if overwrites(arguments) else read_run_file(Path(arguments.output))
-    wanted = load_recipe(arguments.recipe or default_recipe(noted, given_fields(arguments)), arguments.set)
-    name = arguments.objective or (wanted.objective if "objective" in changed_keys(arguments.set) else None)
+    asked = load_recipe(arguments.recipe or default_recipe(noted, arguments), arguments.set)
+    name = arguments.objective or (asked.objective if "objective" in changed_keys(arguments.set) else None)
     name = name or objective_of(config, arguments.checkpoint)
-    is_found = arguments.objective is None and wanted.name not in recipe_names()
-    is_first = os.environ.get("RANK", "0") == "0"
-    if is_found and wanted.objective != name and is_first:
-        print(f"Objective {name}, not {wanted.objective} as in the recipe: --objective sets another.", flush=True)
-    recipe = adapted_recipe(wanted, name, config, arguments)
+    if name != asked.objective and arguments.objective is None and asked.name not in recipe_names():
+        say(f"Objective {name}, not {asked.objective} as in the recipe: --objective sets another.")
+    recipe = adapted_recipe(asked, name, config, arguments)
     if arguments.recipe is None:
-        recipe = fitted(recipe, config, arguments, noted)
-    elif is_first and (warning := warning_of_rate(recipe, config, arguments)):
-        print(f"warning: {warning}", flush=True)
+        recipe = fitted_recipe(recipe, config, arguments, noted)
+    else:
+        warn_of_rate(recipe, config, arguments)
     positions = arguments.positions or POSITIONS[0]
-    if recipe.model and is_first:
+    if recipe.model:
         longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
-        print(f"{longer}: its table is extended (--positions {positions}).", flush=True)
+        say(f"{longer}: its table is extended (--positions {positions}).")
     auto_class = recipe.own_objective.auto_class
     initial = Initial(arguments.checkpoint, "CHECKPOINT", auto_class, positions, arguments.head_steps)
     return train_run(arguments, recipe, initial)
+
+
+def say(text: str) -> None:
+    """Print in the first process of several."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, flush=True)
+
+
+def default_recipe(noted: dict[str, Any] | None, arguments: argparse.Namespace) -> str:
+    """Return the recipe that the run of the output folder has, if it is one of the two; else that for this machine."""
+    import torch
+
+    begun = None if noted is None else noted["recipe"]["name"]
+    on_cpu = given_fields(arguments).get("use_cpu") or not torch.accelerator.is_available()
+    return begun if begun in (RECIPE, RECIPE_ON_CPU) else RECIPE_ON_CPU if on_cpu else RECIPE
+
+
+def objective_of(config: "EncoderConfig", source: str) -> str:
+    """Return the objective of the family's default recipe if the checkpoint has its heads, or no MLM head; else mlm.
+
+    Where the checkpoint's training record names another objective with the same loss terms, it is that.
+    """
+    from hf_encoders.objectives.objective import get_objective, objectives
+    from hf_encoders.publishing.record import TrainingRecord
+
+    if config.model_type not in family_recipes():
+        return "mlm"
+    default = get_objective(family_recipes()[config.model_type]["objective"])
+    saved = {name.removeprefix("Hfe") for name in config.architectures or ()}
+    has_heads = default.model_class(type(config)).__name__.removeprefix("Hfe") in saved
+    if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:
+        return "mlm"
+    try:
+        recorded = dict(TrainingRecord.of_checkpoint(source).objectives)
+    except ValueError as error:
+        raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
+    alike = (other for other in objectives().values() if other.terms == default.terms and other.turns_column is None)
+    return next((other.name for other in alike if getattr(other, "title", None) in recorded), default.name)
+
+
+def adapted_recipe(
+    recipe: "Recipe", objective: str, config: "EncoderConfig", arguments: argparse.Namespace
+) -> "Recipe":
+    """Return the recipe for the checkpoint's family and lengths, and an objective."""
+    from hf_encoders.objectives.objective import get_objective
+
+    if recipe.model:
+        raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
+    get_objective(objective).model_class(type(config))  # refuses a family without the heads
+    rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
+    longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
+    phases = [replace(phase, length=min(phase.length, longest)) for phase in recipe.phases]
+    if arguments.max_length is not None:
+        phases[-1] = replace(phases[-1], length=longest)
+    model = position_fields(config, longest, rows, arguments.positions)
+    return replace(recipe, family=config.model_type, objective=objective, phases=tuple(phases), model=model)
+
+
+def position_fields(config: "EncoderConfig", longest: int, rows: int, how: str | None) -> dict[str, int]:
+    """Return the field of a model with positions for `longest` tokens if the checkpoint, which has `rows`, has fewer.
+
+    Raises:
+        ValueError: if `how` they are initialised is set and there are enough, and for a model without a table of them.
+    """
+    if how is not None and not config.has_position_table:
+        raise ValueError(f"--positions {how}: the checkpoint has distances and no table of positions: leave it out.")
+    if longest <= rows:
+        if how is not None:
+            raise ValueError(
+                f"--positions {how} is for longer texts than the checkpoint has positions for: give --max-length too, "
+                "or leave it out."
+            )
+        return {}
+    if not config.has_position_table:
+        raise ValueError(
+            f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens and no table of positions "
+            f"that could become longer: give at most {rows}."
+        )
+    return {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
+
+
+def fitted_recipe(
+    recipe: "Recipe", config: "EncoderConfig", arguments: argparse.Namespace, noted: dict[str, Any] | None
+) -> "Recipe":
+    """Return the recipe with steps for the size of the text and the learning rate for the width, and print them.
+
+    A resumed run keeps those that it began with, in `noted`. What `--set` says is kept.
+    """
+    from hf_encoders.runs.folder import phases_of
+    from hf_encoders.runs.plan import in_short
+
+    changed, options, chosen = changed_keys(arguments.set), given_fields(arguments), []
+    phases, rate = recipe.phases, recipe.training["learning_rate"]
+    if noted is not None:
+        phases = phases if "phases" in changed else phases_of(noted)
+        rate = rate if "training.learning_rate" in changed else noted["training"]["learning_rate"]
+        return replace(recipe, phases=phases, training={**recipe.training, "learning_rate": rate})
+    if "phases" not in changed:
+        phase, tokens = fitted_phase(recipe.phases[0], arguments)
+        phases, most = (phase,), recipe.phases[0].steps
+        chosen.append(f"{phase.examples} examples of {phase.length} tokens a step")
+        if "max_steps" not in options:
+            limits = f"{EPOCHS} times, from {LEAST_STEPS:,} to {most:,}"
+            chosen.append(f"{phase.steps:,} steps for about {in_short(tokens)} tokens of text ({limits})")
+    if "training.learning_rate" not in changed:
+        few = phases[0].examples == FEW_EXAMPLES
+        rate = rate_of_width(config.hidden_size, BASE_RATE if few else rate)
+        if "learning_rate" not in options:
+            chosen.append(f"learning rate {rate:g} for width {config.hidden_size}")
+    if chosen:
+        say(f"Chosen without --recipe: {', '.join(chosen)}.")
+    return replace(recipe, phases=phases, training={**recipe.training, "learning_rate": rate})
+
+
+def fitted_phase(phase: "Phase", arguments: argparse.Namespace) -> "tuple[Phase, float]":
+    """Return the phase with as many steps as read the text `EPOCHS` times, and the number of tokens of the text.
+
+    Text that is too small for `LEAST_STEPS` of the phase's batch is read in small batches.
+    """
+    from hf_encoders.runs.sources import Sources
+
+    sources = Sources.from_words(arguments.corpus, arguments.language, arguments.source_options)
+    tokens = sum(source.tokens for name, source in sources.items() if name != GENERAL or arguments.keep is None)
+    read = EPOCHS * tokens / (1 - arguments.replay)
+    if read < LEAST_STEPS * phase.examples * phase.length:
+        phase = replace(phase, examples=FEW_EXAMPLES)
+    steps = round(min(max(read / (phase.examples * phase.length), LEAST_STEPS), phase.steps))
+    return replace(phase, steps=steps), tokens
+
+
+def warn_of_rate(recipe: "Recipe", config: "EncoderConfig", arguments: argparse.Namespace) -> None:
+    """Print a warning for a recipe whose learning rate is for narrower encoders, unless another is an option."""
+    from hf_encoders.runs.recipe import load_recipe
+
+    rate, width = recipe.training.get("learning_rate", 0), config.hidden_size
+    usual = rate_of_width(width, load_recipe(RECIPE).training["learning_rate"])
+    if "learning_rate" not in given_fields(arguments) and rate > 2 * usual:
+        say(
+            f"warning: the learning rate of --recipe {recipe.name}, {rate:g}, is for narrower encoders: for width "
+            f"{width}, give --learning-rate {rate_of_width(width):g}."
+        )

@@ -11,11 +11,18 @@ transformers.TrainingArguments, --plan, resuming and extending are as for `hf-en
 """
 
 import argparse
+import dataclasses
+from typing import TYPE_CHECKING
 
 from hf_encoders.inputs import check_model
 from hf_encoders.registration import family_names
 from hf_encoders.runs.options import TEACHER, Sets, add_run_arguments, check_run
 from hf_encoders.source_literals import constant
+
+
+if TYPE_CHECKING:
+    from hf_encoders.objectives.objective import Objective
+    from hf_encoders.runs.recipe import Recipe
 
 
 RECIPE = "distilbert-base"
@@ -92,8 +99,8 @@ def check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train a student."""
     from hf_encoders.objectives.distillation import Distillation
-    from hf_encoders.objectives.student import check_layers, student_family
-    from hf_encoders.runs.initial import Initial, check_student, default_layers, student_recipe
+    from hf_encoders.objectives.student import check_layers, spread_layers, student_family
+    from hf_encoders.runs.initial import Initial
     from hf_encoders.runs.recipe import load_recipe
     from hf_encoders.runs.train import train_run
 
@@ -105,16 +112,39 @@ def run(arguments: argparse.Namespace) -> int:
         )
     initial = Initial(arguments.teacher, "TEACHER")
     teacher = initial.teacher()
-    family = arguments.family or student_family(initial.config)
-    recipe = student_recipe(recipe, initial.config.model_type, family)
-    longest = teacher.base_model.longest_row()
-    if recipe.longest > longest:
+    family = arguments.family or student_family(teacher.config)
+    if family != recipe.family and recipe.model:
+        raise ValueError(
+            f"--recipe {recipe.name}: its model: is of the family {recipe.family}, and the student of a "
+            f"{teacher.config.model_type} is a {family}: choose a recipe that sets no model, or --family "
+            f"{recipe.family}."
+        )
+    recipe = dataclasses.replace(recipe, family=family)
+    if recipe.longest > (longest := teacher.base_model.longest_row()):
         raise ValueError(
             f"phases: examples of {recipe.longest} tokens, and {initial} takes {longest}: choose a recipe of shorter "
             "ones."
         )
-    depth = teacher.config.num_hidden_layers
-    layers = None if arguments.fresh else check_layers(arguments.layers or default_layers(recipe, depth), depth)
+    layers, depth = None, teacher.config.num_hidden_layers
+    if not arguments.fresh:
+        field = recipe.config_class.own_name("num_hidden_layers")
+        number = recipe.model.get(field, max(depth // 2, 1))
+        if arguments.layers is None and number > depth:
+            raise ValueError(f"model: {number} layers, and the teacher has {depth}: give fewer, or --fresh.")
+        layers = check_layers(arguments.layers or spread_layers(depth, number), depth)
+        if recipe.model.get(field, len(layers)) != len(layers):
+            raise ValueError(f"--layers: {len(layers)} layers, and model: {field}={recipe.model[field]}.")
     objective = recipe.own_objective.of_teacher(teacher, initial.name, layers)
     check_student(recipe, objective)
     return train_run(arguments, recipe, initial, objective)
+
+
+def check_student(recipe: "Recipe", objective: "Objective") -> None:
+    """Refuse sizes that do not fit the teacher, by making the student without memory."""
+    import torch
+
+    from hf_encoders.runs.recipe import config_of_fields
+
+    fields = {**objective.model_fields(recipe.config_class), **recipe.model}
+    with torch.device("meta"):
+        objective.new_model(config_of_fields(recipe.config_class, fields))

@@ -19,9 +19,8 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import chunk_scores
 from hf_encoders.objectives.mixture import MixedExamples, passes_table
 from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda, training_flops
-from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Phase
-from hf_encoders.runs.run import Run
+from hf_encoders.runs.run import Run, RunExamples
 from hf_encoders.training.fault_tolerance import recomputes
 from hf_encoders.training.health import BatchCounts, count_batch, gemm_rate
 from hf_encoders.training.trainer import PreTrainingTrainer

@@ -16,7 +16,7 @@ from hf_encoders.corpus.documents import read_documents, splitter_for
 from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
 from hf_encoders.corpus.parallel import parallel_languages
 from hf_encoders.corpus.preparation import OtherSettingsError, prepare_corpus
-from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, cross_entropy, token_counts
+from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, token_counts
 from hf_encoders.corpus.similar_word_table import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
 from hf_encoders.corpus.similar_words import build_similar_words, describe_similar_words
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
@@ -31,7 +31,6 @@ from hf_encoders.objectives.mixture import MixedExamples
 from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.publishing.files import RUN_FILE, save_tokenizer
 from hf_encoders.publishing.secrets import base_name
-from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Recipe, reads_languages
 from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import UNFINISHED, read_json, replaced_folder
@@ -335,28 +334,6 @@ class Sources(dict[str, Source]):
         for path in (output / CORPUS).glob("*"):
             if path.is_dir() and path.name != UNFINISHED and path.name not in self:
                 shutil.rmtree(path)
-
-
-def unigrams(
-    examples: RunExamples, evaluated: Any, sources: Sources, held_out: Sources, vocab_size: int
-) -> tuple[float, dict[str, float]]:
-    """Return the unigram cross-entropy in nats per held-out token: over all sources, and of each one with a name.
-
-    A source's is under its own token frequencies. That over all is under those of the mixture of the last phase, of
-    the held-out tokens that are evaluated.
-    """
-    counts = {name: token_counts(source.documents, vocab_size) for name, source in sources.items()}
-    of_source = {name: cross_entropy(counts[name], held_out[name].documents) for name in sources}
-    if UNNAMED in sources:
-        return of_source[UNNAMED], {}
-    passes = examples.phases[-1].dataset.passes
-    mixture = sum(passes[name] * counts[name] for name in sources)
-    nats, weights = [], []
-    for name, source in held_out.items():
-        nats.append(cross_entropy(mixture, source.documents))
-        share = len(evaluated[name]) / len(evaluated[name].dataset)
-        weights.append(share * len(FlatCorpus.of(source.documents).tokens))
-    return float(np.average(nats, weights=weights)), of_source
 
 
 def prepared_corpora(option: str, paths: Sequence[str]) -> list[Path]:

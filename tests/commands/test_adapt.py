@@ -10,8 +10,8 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
+from hf_encoders.commands import adapt as adapted
 from hf_encoders.publishing.record import TrainingRecord
-from hf_encoders.runs import initial as adapted
 from hf_encoders.runs import train as command
 from hf_encoders.runs.sources import Source, Sources
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts

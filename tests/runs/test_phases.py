@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from hf_encoders import DataCollatorForMaskedLM, DocumentChunks, SentenceBlocks
-from hf_encoders.runs.phases import PhaseExamples, RunExamples
 from hf_encoders.runs.recipe import Phase
+from hf_encoders.runs.run import PhaseExamples, RunExamples
 from tests.corpus.corpora import equal_documents
 
 

@@ -17,8 +17,8 @@ from hf_encoders import (
 )
 from hf_encoders.runs.plan import make_plan
 from hf_encoders.runs.recipe import recipe_of
-from hf_encoders.runs.run import Run
-from hf_encoders.runs.sources import Source, Sources, unigrams
+from hf_encoders.runs.run import Run, unigrams
+from hf_encoders.runs.sources import Source, Sources
 from tests.corpus.corpora import TINY_MODEL, equal_documents, make_dataset
 from tests.training.tiny import make_tokenizer, training_arguments
 

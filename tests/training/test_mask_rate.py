@@ -14,8 +14,8 @@ from hf_encoders import (
     PreTrainingTrainer,
     SentenceBlocks,
 )
-from hf_encoders.runs.phases import PhaseExamples, RunExamples
 from hf_encoders.runs.recipe import Phase
+from hf_encoders.runs.run import PhaseExamples, RunExamples
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
