@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.similar_word_table import SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
 from hf_encoders.inputs import is_number

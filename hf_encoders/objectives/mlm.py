@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.similar_word_table import SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.objectives.batch import IGNORED, Row, batch
 from hf_encoders.objectives.blocks import ParallelPairs, SentenceBlocks

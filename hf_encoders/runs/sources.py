@@ -17,8 +17,13 @@ from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
 from hf_encoders.corpus.parallel import parallel_languages
 from hf_encoders.corpus.preparation import OtherSettingsError, prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, token_counts
-from hf_encoders.corpus.similar_word_table import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
-from hf_encoders.corpus.similar_words import build_similar_words, describe_similar_words
+from hf_encoders.corpus.similar_words import (
+    SIMILAR_WORDS_FILE,
+    SimilarWords,
+    build_similar_words,
+    describe_similar_words,
+    join_similar_words,
+)
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.corpus.text_files import UNNAMED, Sampling, has_text, in_words, languages_of, named_paths, text_files
 from hf_encoders.corpus.tokenized import split_train_validation

@@ -18,7 +18,7 @@ from hf_encoders.cli import main
 from hf_encoders.corpus import preparation, word_starts
 from hf_encoders.corpus.documents import TextSource
 from hf_encoders.corpus.report import CorpusReport
-from hf_encoders.corpus.similar_word_table import SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 
 
 # The command, with batches so small that it is killed within the text.

@@ -8,8 +8,12 @@ from transformers import BertTokenizer
 
 from hf_encoders import build_similar_words, read_similar_words, tokenize_documents
 from hf_encoders.corpus import similar_words
-from hf_encoders.corpus.similar_word_table import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
-from hf_encoders.corpus.similar_words import describe_similar_words
+from hf_encoders.corpus.similar_words import (
+    SIMILAR_WORDS_FILE,
+    SimilarWords,
+    describe_similar_words,
+    join_similar_words,
+)
 
 
 TABLE = {(10,): [(11,), (12,), (13,)], (20, 21): [(22, 23)], (11,): [(10,)], (30, 31, 32): []}

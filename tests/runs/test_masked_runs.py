@@ -11,7 +11,7 @@ import yaml
 
 from hf_encoders import get_objective
 from hf_encoders.cli import main
-from hf_encoders.corpus.similar_word_table import SIMILAR_WORDS_FILE, SimilarWords
+from hf_encoders.corpus.similar_words import SIMILAR_WORDS_FILE, SimilarWords
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.objectives import presets
 from hf_encoders.publishing.record import TrainingRecord
