@@ -19,7 +19,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 import hf_encoders  # noqa: F401  registers the classes
 from hf_encoders import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
 from hf_encoders.corpus.flat_corpus import offsets_of
-from hf_encoders.corpus.units import JIEBA, Lexicon, jieba_entries, ranges, read_entries
+from hf_encoders.corpus.units import JIEBA, Lexicon, jieba_entries, read_entries
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.objectives.batch import IGNORED, Row, batch
 from hf_encoders.writing import markdown_table
@@ -71,12 +71,12 @@ def with_masked_entities(
     for row in rows:
         ids, labels = row["input_ids"].copy(), np.full(len(row["input_ids"]), IGNORED)
         special = np.isin(ids, tokenizer.all_special_ids)
-        begin, end = lexicon.find(ids, (row["word_starts"] & UnitStart.WORD) != 0, special, ~special)
-        chosen = random.random(len(begin)) < MASKED_ENTITIES
-        places = ranges(begin[chosen], end[chosen])
-        ids[places], labels[places] = tokenizer.mask_token_id, row["input_ids"][places]
+        spans = lexicon.find(ids, ((row["word_starts"] & UnitStart.WORD) != 0) & ~special, special)
+        chosen = [span for span, draw in zip(spans, random.random(len(spans)), strict=True) if draw < MASKED_ENTITIES]
+        for begin, end in chosen:
+            ids[begin:end], labels[begin:end] = tokenizer.mask_token_id, row["input_ids"][begin:end]
         masked.append({"input_ids": ids, "labels": labels})
-        sizes.append((end - begin)[chosen])
+        sizes.append(np.array([end - begin for begin, end in chosen], dtype=np.int64))
     return batch(masked, {"input_ids": tokenizer.pad_token_id, "labels": IGNORED}), np.concatenate(sizes)
 
 

@@ -40,14 +40,21 @@ from hf_encoders.corpus.report import (
 )
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.corpus.tokenized import NO_TOKENS, DocumentTokenizer
-from hf_encoders.corpus.units import PHRASES_FILE, Collocations, Lexicon, mark_phrases, unit_warnings, write_phrases
+from hf_encoders.corpus.units import (
+    LEARNED,
+    PHRASES_FILE,
+    Lexicon,
+    learn_phrases,
+    mark_phrases,
+    unit_warnings,
+    write_phrases,
+)
 from hf_encoders.inputs import replace_lone_surrogates
 from hf_encoders.writing import LOCK_FILE, UNFINISHED, check_folder, holds_files, locked
 
 
 BYTES_PER_WORKER = 2**22  # of text, for which a further process is worth its start
 BYTES_PER_BATCH = 2**20  # of text, tokenized and written at once
-TOKENS_PER_BLOCK = 2**20  # of the sample that phrases are learned of
 DOCUMENTS_PER_WRITE = 100  # of text, which may be books
 # Columns of a document besides its tokens, until the corpus is finished.
 HASH, TOKENS, COUNTS = "document_hash", "tokens", (*Reading._fields, "bytes")
@@ -113,7 +120,7 @@ def prepare_corpus(
             tokenizer spells them. A sentence has no entity across its end. Needs a fast tokenizer.
         phrases (`Sequence[str]` or `bool`, *optional*, defaults to `False`): Phrases, for masking whole ones, marked
             likewise among the words outside of entities, by the bit `PHRASE`. `True` learns them from a sample of the
-            corpus, see `Collocations`, and writes them to `phrases.tsv` in the folder.
+            corpus, see `learn_phrases`, and writes them to `phrases.tsv` in the folder.
         keep_duplicates (`bool`, *optional*, defaults to `False`): Whether to keep documents with the tokens of an
             earlier one. They are found by 64-bit hashes; in 10 million documents, a document is wrongly taken for a
             duplicate with a probability of 3 in a million.
@@ -349,8 +356,8 @@ def finish_corpus(
     made = folder / "corpus"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
-    if isinstance(units.phrases, Collocations):
-        phrases = _learned_phrases(corpus, units.phrases, how.tokenizer, made / PHRASES_FILE)
+    if units.are_learned:
+        phrases = _learned_phrases(corpus, how.tokenizer, made / PHRASES_FILE)
         columns = features_of(how.tokenize)
         corpus = corpus.with_format("arrow").map(
             _mark_rows,
@@ -401,23 +408,16 @@ def finish_corpus(
     return report
 
 
-def _learned_phrases(
-    corpus: datasets.Dataset, collocations: Collocations, tokenizer: PreTrainedTokenizerBase, path: Path
-) -> Lexicon:
-    """Phrases of a sample of the corpus, which are written to a file."""
-    size = max(len(corpus) * TOKENS_PER_BLOCK // max(pc.sum(corpus.data.column(TOKENS)).as_py(), 1), 1)
-    blocks = -(-len(corpus) // size)
-
-    def block(number: int) -> list[FlatCorpus]:
-        rows = range(number * size, min((number + 1) * size, len(corpus)))
-        return list(FlatCorpus.steps(corpus.select(rows)))
-
-    learned = collocations.learn(collocations.sample(block, range(blocks)), tokenizer)
+def _learned_phrases(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, path: Path) -> Lexicon:
+    """Phrases of a sample of the corpus, every n-th document, which are written to a file."""
+    step = max(-(-pc.sum(corpus.data.column(TOKENS)).as_py() // LEARNED["most_tokens"]), 1)
+    sample = FlatCorpus.joined(FlatCorpus.steps(corpus.select(range(0, len(corpus), step))))
+    learned = learn_phrases(sample, tokenizer)
     write_phrases(learned, path)
     if not learned:
         raise ValueError(
-            f"phrases: no words occur together {collocations.least_count} times and more often than by chance: give "
-            "a list of phrases, or leave them out."
+            f"phrases: no words occur together {LEARNED['least_count']} times and more often than by chance: give a "
+            "list of phrases, or leave them out."
         )
     return Lexicon([phrase.text for phrase in learned], tokenizer, "phrases")
 

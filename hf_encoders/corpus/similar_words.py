@@ -13,7 +13,7 @@ instead.
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import datasets
@@ -26,19 +26,15 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus, offsets_of
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
-from hf_encoders.corpus.text_files import check_is_text
-from hf_encoders.corpus.units import WORD, begins_of, spellings, text_of
+from hf_encoders.corpus.units import WORD, Word, numbered_lines, spellings, text_of, words_of
 from hf_encoders.corpus.word_starts import WordStarts
 
 
 SIMILAR_WORDS_FILE = "similar_words.safetensors"  # next to the corpus
 FILE_ARRAYS = ("tokens", "lengths", "similar", "counts")
 REMEDY = "restore it, or make it again with `hf-encoders corpus --similar-words build`"
-
-Word = tuple[int, ...]  # token ids
 BUILD = "build"  # in place of a file: learn the table from the corpus
 MOST_TOKENS = 2**24  # of the corpus that are read
-SAMPLES = 64  # number of evenly spaced parts of the corpus that these are of
 LEAST_COUNT = 5  # occurrences of a word
 MOST_WORDS = 50_000  # the most frequent ones
 DISTANCES = (1, 2)
@@ -97,12 +93,9 @@ class SimilarWords:
                     )
         return cls(words, table, tokenizer_fingerprint(tokenizer))
 
-    def __len__(self) -> int:
-        return len(self.words)
-
     def __repr__(self) -> str:
         mean = sum(map(len, self.table.values())) / max(len(self.table), 1)
-        return f"SimilarWords({len(self):,} words, {len(self.table):,} with similar ones, {mean:.1f} on average)"
+        return f"SimilarWords({len(self.words):,} words, {len(self.table):,} with similar ones, {mean:.1f} on average)"
 
     def similar(self, word: Sequence[int]) -> list[np.ndarray]:
         """Return the words that may stand for a word of L token ids, `int32` of shape `(L,)` each."""
@@ -224,13 +217,13 @@ def build_similar_words(
         raise ValueError(f"words_per_entry={words_per_entry!r}: use a whole number, 1 or more.")
     if not 0 < least_similarity <= 1:
         raise ValueError(f"least_similarity={least_similarity} is a cosine: use a number in (0, 1], such as 0.4.")
-    words, numbers, sentences = _frequent_words(documents, tokenizer)
+    words, text = _frequent_words(documents, tokenizer)
     pairs = np.empty((0, 2), dtype=np.int64)
     if len(words) > 2:
         lengths = np.array([len(word) for word in words])
         # A comma stands where particles do: marks and words are never similar.
         is_mark = np.array([not any(map(str.isalnum, text_of(word, tokenizer))) for word in words])
-        vectors = _vectors(numbers, sentences, len(words))
+        vectors = _vectors(text, len(words))
         pairs = _neighbours(vectors, 2 * lengths + is_mark, words_per_entry, least_similarity)
     if not len(pairs):
         raise ValueError(
@@ -243,57 +236,43 @@ def build_similar_words(
     return SimilarWords(words, table, tokenizer_fingerprint(tokenizer))
 
 
-def _samples(
-    documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
-) -> Iterator[tuple[list[Word], np.ndarray]]:
-    """Yield the words of whole sentences, evenly over the corpus, and the number of each word's sentence, `int64`."""
+def _sentences(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[list[Word]]:
+    """Yield the words of sentences, evenly over the corpus, of about `MOST_TOKENS` at most."""
     corpus = FlatCorpus.of(documents)
     find_words = WordStarts(tokenizer) if corpus.word_starts is None else None
-    offsets, total = corpus.sentence_offsets, len(corpus.tokens)
-    share = min(MOST_TOKENS / max(total, 1), 1)
-    for sample in range(SAMPLES):
-        begin, end = total * sample // SAMPLES, int(total * (sample + share) / SAMPLES)
-        # A sentence belongs to the sample that it begins in.
-        first, last = np.searchsorted(offsets[:-1], [begin, end])
-        tokens = slice(offsets[first], offsets[last])
-        ids = np.asarray(corpus.tokens[tokens])
-        begins_sentence = begins_of(np.diff(offsets[first : last + 1]), len(ids))
-        starts = find_words(ids, begins_sentence) if find_words else (corpus.word_starts[tokens] & WORD) != 0
-        begins = np.flatnonzero(starts | begins_sentence)
-        as_list, bounds = ids.tolist(), [*begins.tolist(), len(ids)]
-        words = [tuple(as_list[begin:end]) for begin, end in pairwise(bounds)]
-        yield words, first + np.cumsum(begins_sentence)[begins]
+    step = max(-(-len(corpus.tokens) // MOST_TOKENS), 1)
+    tokens, bounds = np.asarray(corpus.tokens), corpus.sentence_offsets
+    for begin, end in zip(bounds[:-1:step].tolist(), bounds[1::step].tolist(), strict=True):
+        ids = tokens[begin:end]
+        starts = find_words(ids, np.arange(len(ids)) == 0) if find_words else corpus.word_starts[begin:end] & WORD
+        yield words_of(ids, starts)
 
 
-def _frequent_words(
-    documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
-) -> tuple[list[Word], np.ndarray, np.ndarray]:
-    """Return the V frequent words of a corpus, the most frequent first, and the text of W words.
+def _frequent_words(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> tuple[list[Word], np.ndarray]:
+    """Return the V frequent words of a corpus, the most frequent first, and its text, `int64` of shape `(W,)`.
 
-    The text is the number of each word, in [0, V), -1 for rare words and those with a special or unknown token, and
-    the number of its sentence; `int64` of shape `(W,)`.
+    The text is the number of each word, in [0, V); -1 for rare words and those with a special or unknown token, and
+    between sentences, as often as the neighbours of a word reach.
     """
     as_met: dict[Word, int] = {}
-    numbers, sentences = [], []
-    for words, sentences_of_words in _samples(documents, tokenizer):
-        numbers.append(np.array([as_met.setdefault(word, len(as_met)) for word in words], dtype=np.int64))
-        sentences.append(sentences_of_words)
-    in_order = np.concatenate(numbers)
-    counts, special = np.bincount(in_order, minlength=1), set(tokenizer.all_special_ids)
+    sentences = _sentences(documents, tokenizer)
+    met = ([as_met.setdefault(word, len(as_met)) for word in words] + [-1] * max(DISTANCES) for words in sentences)
+    in_order = np.fromiter(chain.from_iterable(met), dtype=np.int64)
+    counts, special = np.bincount(in_order[in_order >= 0], minlength=1), set(tokenizer.all_special_ids)
     by_count = sorted(as_met, key=lambda word: -counts[as_met[word]])
     frequent = [word for word in by_count if counts[as_met[word]] >= LEAST_COUNT and special.isdisjoint(word)]
     frequent = frequent[:MOST_WORDS]
-    renumbered = np.full(len(as_met), -1, dtype=np.int64)
+    renumbered = np.full(len(as_met) + 1, -1, dtype=np.int64)  # the last one is that of -1
     renumbered[[as_met[word] for word in frequent]] = np.arange(len(frequent))
-    return frequent, renumbered[in_order], np.concatenate(sentences)
+    return frequent, renumbered[in_order]
 
 
-def _vectors(numbers: np.ndarray, sentences: np.ndarray, size: int) -> np.ndarray:
+def _vectors(text: np.ndarray, size: int) -> np.ndarray:
     """Return a vector of length 1 for each of V words of a text, `float32` of shape `(V, at most 64)`."""
     blocks = []
     for distance in DISTANCES:
-        left, right = numbers[:-distance], numbers[distance:]
-        is_pair = (sentences[:-distance] == sentences[distance:]) & (left >= 0) & (right >= 0)
+        left, right = text[:-distance], text[distance:]
+        is_pair = (left >= 0) & (right >= 0)
         ones = np.ones(np.count_nonzero(is_pair))
         followers = csr_matrix((ones, (left[is_pair], right[is_pair])), shape=(size, size))  # adds up equal pairs
         blocks += [followers, followers.T]
@@ -347,16 +326,10 @@ def read_similar_words(
     Raises:
         ValueError: If the file cannot be read, a line has no tab, or no word has a similar one with as many tokens.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"{option}'{path}' is not a file: name one, or build the table.")
-    check_is_text(path, option)
     lines: dict[str, list[str]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
-        if not line.strip() or line.startswith("# "):
-            continue
-        word, tab, similar = line.partition("\t")
-        if not tab or not word.strip() or not similar.split():
+    for number, line in numbered_lines(path, option):
+        word, _, similar = line.partition("\t")
+        if not word.strip() or not similar.split():
             raise ValueError(f"{option}'{path}', line {number}: {line!r:.60} is not a word, a tab and similar words.")
         lines.setdefault(word.strip(), []).extend(similar.split())
     texts = list(dict.fromkeys([*lines, *(other for similar in lines.values() for other in similar)]))
@@ -380,7 +353,7 @@ def share_without_similar(
 ) -> float:
     """Return the share of a corpus's words without a similar one, of as many tokens as `build_similar_words` reads."""
     total = missing = 0
-    for words, _ in _samples(documents, tokenizer):
+    for words in _sentences(documents, tokenizer):
         total += len(words)
         missing += sum(word not in similar_words.table for word in words)
     return missing / max(total, 1)

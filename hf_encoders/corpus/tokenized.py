@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.documents import DocumentReader, split_sentences
 from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus, offsets_of
 from hf_encoders.corpus.special_tokens import check_offsets, check_tokenizer, unknown_words_refused
-from hf_encoders.corpus.units import EntityMarker, Lexicon, Units, begin_units_at, mark_phrases
+from hf_encoders.corpus.units import Units, begin_units_at, mark_phrases
 from hf_encoders.corpus.word_starts import word_starts_of_tokens
 from hf_encoders.inputs import replace_lone_surrogates
 
@@ -57,14 +57,14 @@ class SentenceEncoder:
         tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
         word_segmenter (`Callable[[str], list[str]]`, *optional*): Gives word starts; a `ValueError` with a slow
             tokenizer.
-        marker (`EntityMarker`, *optional*): Marks words and entities.
+        marker (`Callable`, *optional*): Marks words and entities, as `Units.mark`.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
         word_segmenter: Callable[[str], list[str]] | None = None,
-        marker: EntityMarker | None = None,
+        marker: Callable[..., np.ndarray] | None = None,
     ):
         check_tokenizer(tokenizer)
         self.word_segmenter, self.marker = word_segmenter, marker
@@ -167,7 +167,7 @@ class DocumentTokenizer:
         self.reader = DocumentReader(sentence_splitter, text_column, sentences_column, turns_column)
         self.max_sentence_tokens = max_sentence_tokens
         self.units = Units(tokenizer, word_segmenter is not None, lexicon, phrases)
-        self.encoder = SentenceEncoder(tokenizer, word_segmenter, self.units.marker)
+        self.encoder = SentenceEncoder(tokenizer, word_segmenter, self.units.mark if self.units.are_marked else None)
 
     def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """The columns `input_ids` and, with units, `word_starts` of the documents that have a token."""
@@ -195,7 +195,7 @@ class DocumentTokenizer:
         if starts is not None and len(starts):
             starts = begin_units_at(starts, lengths)  # a divided sentence divides its units
         corpus = FlatCorpus.from_lengths(encoded.tokens, lengths, document_lengths, starts)
-        if isinstance(self.units.phrases, Lexicon) and len(encoded.tokens):
+        if self.units.phrases is not None and len(encoded.tokens):
             corpus = mark_phrases(corpus, self.units.phrases)
         return corpus
 

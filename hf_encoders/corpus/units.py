@@ -9,8 +9,8 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.flat_corpus import FlatCorpus, offsets_of
 from hf_encoders.corpus.special_tokens import check_offsets
 from hf_encoders.corpus.text_files import check_is_text
-from hf_encoders.corpus.word_starts import UnitStart, WordStarts
+from hf_encoders.corpus.word_starts import UnitStart, WordStarts, import_jieba
 from hf_encoders.writing import write_whole
 
 
@@ -31,6 +31,9 @@ JIEBA = "jieba"  # in place of a file: the names in jieba's dictionary
 # Its tags of proper nouns: persons (nr, nrfg; nrt transcribed), places, organisations, others.
 JIEBA_TAGS = frozenset({"nr", "nrfg", "nrt", "ns", "nt", "nz"})
 PHRASES_FILE = "phrases.tsv"  # next to the corpus
+# Phrases: PMI-Masking's number of occurrences (there of the whole corpus, here of a sample). The score is this
+# package's choice: below, function words join ("of the"). Two rounds give phrases of up to 4 words.
+LEARNED = {"least_count": 10, "least_score": 0.5, "rounds": 2, "most_tokens": 2**24}
 LONGEST = 6  # tokens; the report counts longer units together
 MOST_FREQUENT = 10
 LEAST_SHARE = 0.001  # of the tokens in entities; below, the list hardly fits the text (this package's choice)
@@ -39,6 +42,22 @@ _CONTEXTS = ("", " ", "(")
 _EXAMPLES, _PROBES = 3, 100
 _HEADER = "# phrase, tab, occurrences in the sample, tab, normalised PMI; can be edited and given as --phrases\n"
 _BETWEEN_IDEOGRAPHS = re.compile("(?<=[\u3040-\u9fff]) (?=[\u3040-\u9fff])")
+
+Word = tuple[int, ...]  # token ids
+
+
+def numbered_lines(path: str | Path, option: str) -> list[tuple[int, str]]:
+    """Return the lines of a UTF-8 list with their numbers from 1, without blank ones and comments (`# `).
+
+    Raises:
+        ValueError: If it is no text file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{option}'{path}' is not a file: name a text file.")
+    check_is_text(path, option)
+    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    return [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("# ")]
 
 
 def read_entries(path: str | Path, option: str = "lexicon: ") -> list[str]:
@@ -49,12 +68,7 @@ def read_entries(path: str | Path, option: str = "lexicon: ") -> list[str]:
     Raises:
         ValueError: If it is no text file, or has no entry.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"{option}'{path}' is not a file: name a text file with one entry a line.")
-    check_is_text(path, option)
-    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    entries = [line.split("\t")[0].strip() for line in lines if not line.startswith("# ")]
+    entries = [line.split("\t")[0].strip() for _, line in numbered_lines(path, option)]
     entries = [entry for entry in entries if entry]
     if not entries:
         raise ValueError(f"{option}'{path}' has no entry: write one name or term a line.")
@@ -69,30 +83,9 @@ def jieba_entries() -> list[str]:
     Raises:
         ValueError: If the package jieba is not installed.
     """
-    try:
-        import jieba
-    except ImportError as error:
-        raise ValueError(
-            "lexicon='jieba': the package jieba is not installed: pip install 'hf_encoders[chinese]', or give a file "
-            "with one entry a line."
-        ) from error
-    with jieba.get_dict_file() as file:
+    with import_jieba("lexicon").get_dict_file() as file:
         rows = [line.split() for line in file.read().decode("utf-8").splitlines()]
     return [word for word, _, tag in rows if tag in JIEBA_TAGS and len(word) > 1]
-
-
-def check_entries(entries: Sequence[str], name: str) -> list[str]:
-    """Return the distinct entries, with one space for white space.
-
-    Raises:
-        ValueError: If it is no list of `str`, or there is no entry.
-    """
-    if isinstance(entries, str | Path | bool) or not all(isinstance(entry, str) for entry in entries):
-        raise ValueError(f"{name}={entries!r:.80} is not a list of str: give the entries, or read_entries(file).")
-    distinct = list(dict.fromkeys(" ".join(entry.split()) for entry in entries if entry.strip()))
-    if not distinct:
-        raise ValueError(f"{name} has no entry: give at least one name or term, or leave it out.")
-    return distinct
 
 
 class Lexicon:
@@ -111,18 +104,22 @@ class Lexicon:
         ValueError: If there is no entry, the tokenizer is a slow one, or it can spell none of the entries.
 
     Attributes:
+        entries (`list[str]`): The distinct ones, with one space for white space.
         unspelled (`list[str]`): Entries with a character that is unknown to the tokenizer; they are never found.
 
     >>> lexicon = Lexicon(["w5 w6", "w5 w6 w7", "w9"], doctest_tokenizer())
     >>> ids = np.array([5, 6, 8, 5, 6, 7, 9, 5, 6])
-    >>> begins_sentence = np.array([True] + 7 * [False] + [True])
-    >>> first, end = lexicon.find(ids, np.ones(9, dtype=bool), begins_sentence)  # the last sentence begins with w6
-    >>> first.tolist(), end.tolist()
-    ([0, 3, 6], [2, 6, 7])
+    >>> begins_sentence = np.array([True] + 7 * [False] + [True])  # the last sentence is w6
+    >>> lexicon.find(ids, np.ones(9, dtype=bool), begins_sentence)
+    [(0, 2), (3, 6), (6, 7)]
     """
 
     def __init__(self, entries: Sequence[str], tokenizer: PreTrainedTokenizerBase, name: str = "lexicon"):
-        self.entries = check_entries(entries, name)
+        if isinstance(entries, str | Path | bool) or not all(isinstance(entry, str) for entry in entries):
+            raise ValueError(f"{name}={entries!r:.80} is not a list of str: give the entries, or read_entries(file).")
+        self.entries = list(dict.fromkeys(" ".join(entry.split()) for entry in entries if entry.strip()))
+        if not self.entries:
+            raise ValueError(f"{name} has no entry: give at least one name or term, or leave it out.")
         check_offsets(tokenizer, f"a {name}", "leave it out")
         spelled = [{ids for ids in in_contexts if ids} for in_contexts in spellings(self.entries, tokenizer)]
         self.unspelled = [entry for entry, ids in zip(self.entries, spelled, strict=True) if not ids]
@@ -131,56 +128,46 @@ class Lexicon:
                 f"{name}: the tokenizer has characters of none of the {len(self.entries):,} entries "
                 f"({', '.join(map(repr, self.entries[:_EXAMPLES]))}): give a list in the language of the tokenizer."
             )
-        # A trie: the root is 0, and (node, token) leads to the next node.
-        self._edges: dict[tuple[int, int], int] = {}
-        self._ends: set[int] = set()
-        for ids in sorted(set().union(*spelled)):
-            node = 0
-            for token in ids:
-                node = self._edges.setdefault((node, token), len(self._edges) + 1)
-            self._ends.add(node)
-        self._first_tokens = sorted(token for node, token in self._edges if node == 0)
+        self._is_entry: dict[Word, bool] = {}  # of each entry and each beginning of one
+        for ids in set().union(*spelled):
+            for end in range(1, len(ids)):
+                self._is_entry.setdefault(ids[:end], False)
+            self._is_entry[ids] = True
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the list, in any order, for JSON."""
         text = "\n".join(sorted(self.entries)).encode("utf-8", "replace")
         return {"entries": len(self.entries), "fingerprint": hashlib.blake2b(text, digest_size=8).hexdigest()}
 
-    def find(
-        self, ids: np.ndarray, begins_word: np.ndarray, begins_sentence: np.ndarray, is_free: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Find entries of whole words of one sentence: from left to right the longest, without overlaps.
+    def find(self, ids: np.ndarray, begins_word: np.ndarray, stops: np.ndarray) -> list[tuple[int, int]]:
+        """Find entries of whole words: from left to right the longest, without overlaps.
 
         Args:
             ids (`np.ndarray` of integers, shape `(N,)`): Token ids.
-            begins_word, begins_sentence (`np.ndarray` of `bool`, shape `(N,)`): The first tokens of words, sentences.
-            is_free (`np.ndarray` of `bool`, shape `(N,)`, *optional*): False for tokens that no entry may have.
+            begins_word (`np.ndarray` of `bool`, shape `(N,)`): The tokens that an entry may begin with, or end before.
+            stops (`np.ndarray` of `bool`, shape `(N,)`): The tokens that no entry continues with: of a new sentence.
 
         Returns:
-            `tuple[np.ndarray, np.ndarray]`: Bounds of the entries, `int64` of shape `(E,)`, ascending.
+            `list[tuple[int, int]]`: First token of each entry, and the one after it; ascending.
         """
-        is_free = np.ones(len(ids), dtype=bool) if is_free is None else is_free
-        candidates = np.flatnonzero(begins_word & is_free & np.isin(ids, self._first_tokens))
-        tokens = ids.tolist()
-        stops = [*(begins_sentence | ~is_free).tolist(), True]
-        may_end = [*(begins_word | begins_sentence | ~is_free).tolist(), True]
-        first, ends = [], [0]
-        for begin in candidates.tolist():
-            if begin < ends[-1]:
+        tokens, may_end, stops = ids.tolist(), [*(begins_word | stops).tolist(), True], [*stops.tolist(), True]
+        spans, after = [], 0
+        for begin in np.flatnonzero(begins_word).tolist():
+            if begin < after:
                 continue
-            node, position, end = 0, begin, 0
-            while node is not None and (position == begin or not stops[position]):
-                node = self._edges.get((node, tokens[position]))
-                position += 1
-                if node in self._ends and may_end[position]:
-                    end = position
-            if end:
-                first.append(begin)
-                ends.append(end)
-        return np.array(first, dtype=np.int64), np.array(ends[1:], dtype=np.int64)
+            end = begin + 1
+            while (is_entry := self._is_entry.get(tuple(tokens[begin:end]))) is not None:
+                if is_entry and may_end[end]:
+                    after = end
+                if stops[end]:
+                    break
+                end += 1
+            if begin < after:
+                spans.append((begin, after))
+        return spans
 
 
-def spellings(entries: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, ...]]]:
+def spellings(entries: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[Word]]:
     """Return the token ids of each entry in each context; empty where one is unknown, or belongs to the context too.
 
     A tokenizer that spells the first entries alike in all contexts spells all alike.
@@ -196,7 +183,7 @@ def spellings(entries: list[str], tokenizer: PreTrainedTokenizerBase) -> list[li
     return [[() if unknown in ids else ids for ids in in_contexts] for in_contexts in by_entry]
 
 
-def _in_context(entries: list[str], context: str, backend: Tokenizer) -> list[tuple[int, ...]]:
+def _in_context(entries: list[str], context: str, backend: Tokenizer) -> list[Word]:
     before = len(context.strip())
     spelled = []
     for encoding in backend.encode_batch([context + entry for entry in entries], add_special_tokens=False):
@@ -211,38 +198,6 @@ def text_of(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
     return _BETWEEN_IDEOGRAPHS.sub("", tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip())
 
 
-@dataclass(frozen=True)
-class EntityMarker:
-    """Marks words and entities in sentences of token ids.
-
-    Args:
-        words (`WordStarts` or `None`): Finds the tokenizer's words; `None` where a segmenter has found others.
-        lexicon (`Lexicon` or `None`): Names and terms.
-    """
-
-    words: WordStarts | None
-    lexicon: Lexicon | None
-
-    def __call__(self, ids: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None) -> np.ndarray:
-        """Return bits of `UnitStart`, `uint8` of shape `(N,)`, for sentences of `lengths` tokens.
-
-        >>> marker = EntityMarker(WordStarts(doctest_tokenizer()), Lexicon(["w5 w6"], doctest_tokenizer()))
-        >>> marker(np.array([9, 5, 6, 9, 5]), np.array([4, 1]), None).tolist()  # w9, w5 w6, w9; w5
-        [5, 13, 1, 5, 5]
-        """
-        begins_sentence = begins_of(lengths, len(ids))
-        if self.words is not None:
-            word_starts = self.words(ids, begins_sentence)
-        begins_word = (word_starts != 0) | begins_sentence
-        bits = begins_word * WORD
-        if self.lexicon is not None:
-            bits[begins_word] |= ENTITY
-            first, end = self.lexicon.find(ids, begins_word, begins_sentence)
-            bits[ranges(first + 1, end)] &= ~ENTITY
-            bits[first] |= LISTED
-        return bits
-
-
 def mark_phrases(block: FlatCorpus, phrases: Lexicon) -> FlatCorpus:
     """Add the bit `PHRASE`, which phrases, entities and other words begin with.
 
@@ -252,13 +207,11 @@ def mark_phrases(block: FlatCorpus, phrases: Lexicon) -> FlatCorpus:
     [3, 3, 1, 3]
     """
     bits = block.word_starts & ~PHRASE
-    begins_word = (bits & WORD) != 0
-    is_in_entity = in_entities(bits)
-    first, end = phrases.find(
-        block.tokens, begins_word, begins_of(block.sentence_lengths, len(bits)), is_free=~is_in_entity
-    )
-    bits[begins_word & ~is_in_entity | ((bits & LISTED) != 0)] |= PHRASE
-    bits[ranges(first + 1, end)] &= ~PHRASE
+    is_free, begins_sentence = ~in_entities(bits), begins_of(block.sentence_lengths, len(bits))
+    may_begin = ((bits & WORD) != 0) & is_free
+    bits[may_begin | ((bits & LISTED) != 0)] |= PHRASE
+    for begin, end in phrases.find(block.tokens, may_begin, begins_sentence | ~is_free):
+        bits[begin + 1 : end] &= ~PHRASE
     return replace(block, word_starts=bits)
 
 
@@ -268,10 +221,8 @@ def in_entities(bits: np.ndarray) -> np.ndarray:
     >>> in_entities(np.array([5, 13, 1, 5], np.uint8)).tolist()
     [False, True, True, False]
     """
-    begins = np.flatnonzero(bits & ENTITY)
-    if not len(begins):
-        return np.zeros(len(bits), dtype=bool)
-    return np.repeat((bits[begins] & LISTED) != 0, np.diff(np.append(begins, len(bits))))
+    first_tokens = np.maximum.accumulate(np.where(bits & ENTITY, np.arange(len(bits)), 0))
+    return (bits[first_tokens] & LISTED) != 0
 
 
 def begins_of(lengths: np.ndarray, total: int) -> np.ndarray:
@@ -304,102 +255,77 @@ class Phrase(NamedTuple):
     score: float  # normalised PMI of its two parts, in [-1, 1]
 
 
-@dataclass(frozen=True)
-class Collocations:
-    """Learn phrases from a corpus: words that occur together more often than by chance.
+def learn_phrases(
+    text: FlatCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    least_count: int = LEARNED["least_count"],
+    least_score: float = LEARNED["least_score"],
+    rounds: int = LEARNED["rounds"],
+) -> list[Phrase]:
+    """Learn the phrases of a text with word starts, most frequent first: words that are together more than by chance.
 
     Normalised pointwise mutual information, of Bouma 2009 ("Normalized (pointwise) mutual information in collocation
     extraction"), joins neighbours in two rounds, as word2phrase of word2vec does. PMI-Masking (Levine et al. 2021,
     arXiv 2010.01825) is the published use for masking, with PMI of longer runs.
 
+    A phrase is of words with a letter and outside of entities, and its text is one that the tokenizer spells alike:
+    given as entries, the phrases are found where these words are.
+
     Args:
-        least_count (`int`, *optional*, defaults to 10): Occurrences in the sample (PMI-Masking's number, of
-            its whole corpus).
-        least_score (`float`, *optional*, defaults to 0.5): Normalised PMI, in [-1, 1]: 0 is chance, 1
-            words that only occur together. This package's choice: below, function words join ("of the").
-        rounds (`int`, *optional*, defaults to 2): Two give phrases of up to 4 words.
-        most_tokens (`int`, *optional*, defaults to `2**24`): Size of the sample, whole shards evenly over the corpus.
+        text (`FlatCorpus`): The text.
+        tokenizer (`PreTrainedTokenizerBase`): Its tokenizer.
+        least_count (`int`, *optional*, defaults to 10): Occurrences.
+        least_score (`float`, *optional*, defaults to 0.5): Normalised PMI, in [-1, 1]: 0 is chance, 1 words that only
+            occur together.
+        rounds (`int`, *optional*, defaults to 2): Each joins neighbours, phrases of earlier rounds too.
+
+    >>> sentences = np.array([5, 6, 7, 5, 6, 8, 5, 6, 9, 8])  # w5 w6 are always together
+    >>> text = FlatCorpus.from_lengths(sentences, np.array([10]), np.array([1]), np.ones(10, np.uint8))
+    >>> [phrase.text for phrase in learn_phrases(text, doctest_tokenizer(), least_count=3)]
+    ['w5 w6']
     """
-
-    least_count: int = 10
-    least_score: float = 0.5
-    rounds: int = 2
-    most_tokens: int = 2**24
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that identify the phrases, for JSON."""
-        return asdict(self)
-
-    def sample(self, blocks_of: Callable[[int], Iterable[FlatCorpus]], numbers: range) -> FlatCorpus:
-        """Return documents of some shards, evenly over `numbers`; at least of one."""
-        taken: list[FlatCorpus] = []
-        size = 0
-        for number in _spread(numbers):
-            for block in blocks_of(number):
-                taken.append(block)
-                size += len(block.tokens)
-                if size >= self.most_tokens:
-                    return FlatCorpus.joined(taken)
-        return FlatCorpus.joined(taken)
-
-    def learn(self, text: FlatCorpus, tokenizer: PreTrainedTokenizerBase) -> list[Phrase]:
-        """Learn the phrases of a text with word starts, most frequent first; none may be in an entity.
-
-        A phrase is of words with a letter, and its text is one that the tokenizer spells alike: given as entries, the
-        phrases are found where these words are.
-
-        >>> sentences = np.array([5, 6, 7, 5, 6, 8, 5, 6, 9, 8])  # w5 w6 are always together
-        >>> text = FlatCorpus.from_lengths(sentences, np.array([10]), np.array([1]), np.ones(10, np.uint8))
-        >>> [phrase.text for phrase in Collocations(least_count=3).learn(text, doctest_tokenizer())]
-        ['w5 w6']
-        """
-        words, counts, stretches = self._words_and_stretches(text, tokenizer)
-        learned: list[tuple[tuple[int, ...], int, float]] = []
-        for _ in range(self.rounds):
-            total = counts.total()
-            joined: dict[tuple[int, int], int] = {}  # pair -> number of the phrase
-            pairs = Counter(pair for stretch in stretches for pair in pairwise(stretch))
-            for (left, right), together in pairs.items():
-                if together < self.least_count:
-                    continue
-                score = math.log(together * total / (counts[left] * counts[right])) / -math.log(together / total)
-                if score >= self.least_score:
-                    joined[left, right] = len(words)
-                    words.append(words[left] + words[right])
-                    learned.append((words[-1], together, score))
-            stretches = [_with_pairs_joined(stretch, joined, counts) for stretch in stretches]
-        return _with_texts(learned, tokenizer)
-
-    def _words_and_stretches(
-        self, text: FlatCorpus, tokenizer: PreTrainedTokenizerBase
-    ) -> tuple[list[tuple[int, ...]], Counter[int], list[list[int]]]:
-        """Number the words of a text: ids of each, occurrences, and stretches of neighbours that may be joined.
-
-        Frequent words with a letter and outside of entities may be joined to their neighbours in the sentence.
-        """
-        begins_sentence = begins_of(text.sentence_lengths, len(text.tokens))
-        first = np.flatnonzero(((text.word_starts & WORD) != 0) | begins_sentence)
-        tokens, bounds = text.tokens.tolist(), [*first.tolist(), len(text.tokens)]
-        numbers: dict[tuple[int, ...], int] = {}
-        in_order = [numbers.setdefault(tuple(tokens[begin:end]), len(numbers)) for begin, end in pairwise(bounds)]
-        words, counts = list(numbers), Counter(in_order)
-        frequent = [number for number, count in counts.items() if count >= self.least_count]
-        texts = tokenizer.backend_tokenizer.decode_batch(
-            [list(words[number]) for number in frequent], skip_special_tokens=True
-        )
-        joinable = {number for number, text in zip(frequent, texts, strict=True) if any(map(str.isalpha, text))}
-        stretches: list[list[int]] = [[]]
-        is_in_entity = in_entities(text.word_starts)[first].tolist()
-        for number, begins, is_entity in zip(in_order, begins_sentence[first].tolist(), is_in_entity, strict=True):
-            may_join = number in joinable and not is_entity
-            if stretches[-1] and (begins or not may_join):
-                stretches.append([])
-            if may_join:
-                stretches[-1].append(number)
-        return words, counts, stretches
+    numbers: dict[Word, int] = {}
+    sentences, is_in_entity = [], in_entities(text.word_starts)
+    counts: Counter[int] = Counter()
+    for begin, end in pairwise(text.sentence_offsets.tolist()):
+        starts = text.word_starts[begin:end] & WORD
+        sentence = [numbers.setdefault(word, len(numbers)) for word in words_of(text.tokens[begin:end], starts)]
+        counts.update(sentence)
+        is_entity = is_in_entity[begin:end][starts != 0].tolist()
+        sentences.append([-1 if entity else number for number, entity in zip(sentence, is_entity, strict=True)])
+    words = list(numbers)
+    frequent = [number for number, count in counts.items() if count >= least_count]
+    texts = tokenizer.backend_tokenizer.decode_batch([list(words[number]) for number in frequent])
+    joinable = {number for number, text in zip(frequent, texts, strict=True) if any(map(str.isalpha, text))}
+    sentences = [[number if number in joinable else -1 for number in sentence] for sentence in sentences]
+    learned: list[tuple[Word, int, float]] = []
+    for _ in range(rounds):
+        total = counts.total()
+        joined: dict[tuple[int, int], int] = {}  # pair -> number of the phrase
+        pairs = Counter(pair for sentence in sentences for pair in pairwise(sentence))
+        for (left, right), together in pairs.items():
+            if together < least_count or -1 in (left, right):
+                continue
+            score = math.log(together * total / (counts[left] * counts[right])) / -math.log(together / total)
+            if score >= least_score:
+                joined[left, right] = len(words)
+                words.append(words[left] + words[right])
+                learned.append((words[-1], together, score))
+        sentences = [_with_pairs_joined(sentence, joined, counts) for sentence in sentences]
+    return _with_texts(learned, tokenizer)
 
 
-def _with_pairs_joined(stretch: list[int], joined: Mapping[tuple[int, int], int], counts: Counter[int]) -> list[int]:
+def words_of(ids: np.ndarray, starts: np.ndarray) -> list[Word]:
+    """Return the words of a sentence, which begin where `starts` are not 0.
+
+    >>> words_of(np.array([5, 6, 7]), np.array([1, 0, 1]))
+    [(5, 6), (7,)]
+    """
+    tokens = ids.tolist()
+    return [tuple(tokens[begin:end]) for begin, end in pairwise([*np.flatnonzero(starts).tolist(), len(tokens)])]
+
+
+def _with_pairs_joined(sentence: list[int], joined: Mapping[tuple[int, int], int], counts: Counter[int]) -> list[int]:
     """Replace pairs by their phrases, from left to right, and bring the counts up to date.
 
     >>> counts = Counter({5: 3, 6: 1})
@@ -407,17 +333,17 @@ def _with_pairs_joined(stretch: list[int], joined: Mapping[tuple[int, int], int]
     ([7, 8], 0, 1)
     """
     result, position = [], 0
-    while position < len(stretch):
-        pair = tuple(stretch[position : position + 2])
+    while position < len(sentence):
+        pair = tuple(sentence[position : position + 2])
         if pair in joined:
             counts.subtract(pair)
             counts[joined[pair]] += 1
-        result.append(joined.get(pair, stretch[position]))
+        result.append(joined.get(pair, sentence[position]))
         position += 2 if pair in joined else 1
     return result
 
 
-def _with_texts(learned: list[tuple[tuple[int, ...], int, float]], tokenizer: PreTrainedTokenizerBase) -> list[Phrase]:
+def _with_texts(learned: list[tuple[Word, int, float]], tokenizer: PreTrainedTokenizerBase) -> list[Phrase]:
     """Return phrases as text that is spelled alike, without white space if it can be; others are left out."""
     spaced = [text.strip() for text in tokenizer.backend_tokenizer.decode_batch([list(ids) for ids, _, _ in learned])]
     closed = ["".join(text.split()) for text in spaced]
@@ -435,22 +361,6 @@ def write_phrases(phrases: list[Phrase], path: Path) -> None:
     write_whole(path, _HEADER + "".join(lines))
 
 
-def _spread(numbers: range) -> Iterator[int]:
-    """Yield all numbers, so that the first few of them are spread evenly: halves, then quarters, and so on.
-
-    >>> list(_spread(range(5)))
-    [0, 4, 2, 1, 3]
-    """
-    seen, parts = set(), 1
-    while len(seen) < len(numbers):
-        for part in range(parts + 1):
-            number = numbers[min(round(part * len(numbers) / parts), len(numbers) - 1)]
-            if number not in seen:
-                seen.add(number)
-                yield number
-        parts *= 2
-
-
 class Units:
     """The units that a corpus marks besides tokens.
 
@@ -459,15 +369,19 @@ class Units:
         words (`bool`): Whether a word segmenter gives the words. Otherwise they are the tokenizer's own, where there
             are a lexicon or phrases.
         lexicon (`Sequence[str]`, *optional*): Entities: names and terms.
-        phrases (`Sequence[str]` or `bool`, *optional*, defaults to `False`): Phrases; `True` learns them.
+        phrases (`Sequence[str]` or `bool`, *optional*, defaults to `False`): Phrases; `True` learns them later.
 
     Raises:
         ValueError: If a list has no entry, or none that the tokenizer can spell; or if the tokenizer shows no words.
 
     Attributes:
-        marker (`EntityMarker` or `None`): Marks words and entities; `None` where there are no other units than a
-            segmenter's words.
-        phrases (`Lexicon`, `Collocations` or `None`): Given phrases, or how they are learned.
+        lexicon, phrases (`Lexicon` or `None`): The lists.
+        are_learned (`bool`): Whether the phrases are.
+        are_marked (`bool`): Whether there are other units than a segmenter's words.
+
+    >>> units = Units(doctest_tokenizer(), words=False, lexicon=["w5 w6"])
+    >>> units.mark(np.array([9, 5, 6, 9, 5]), np.array([4, 1]), None).tolist()  # w9, w5 w6, w9; w5
+    [5, 13, 1, 5, 5]
     """
 
     def __init__(
@@ -478,29 +392,48 @@ class Units:
         phrases: Sequence[str] | bool = False,
     ):
         self.lexicon = None if lexicon is None else Lexicon(lexicon, tokenizer)
-        self.phrases: Lexicon | Collocations | None = None
-        if phrases is True:
-            self.phrases = Collocations()
-        elif phrases is not False:
-            self.phrases = Lexicon(phrases, tokenizer, "phrases")
-        self.marker = None
-        if self.lexicon or self.phrases:
-            self.marker = EntityMarker(None if words else WordStarts(tokenizer), self.lexicon)
+        self.are_learned = phrases is True
+        self.phrases = None if phrases in (True, False) else Lexicon(phrases, tokenizer, "phrases")
+        self.are_marked = bool(self.lexicon or self.phrases or self.are_learned)
+        self._words = WordStarts(tokenizer) if self.are_marked and not words else None
+
+    def mark(self, ids: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None) -> np.ndarray:
+        """Mark words and entities: bits of `UnitStart`, `uint8` of shape `(N,)`.
+
+        Args:
+            ids (`np.ndarray` of integers, shape `(N,)`): Tokens of sentences.
+            lengths (`np.ndarray` of integers): Tokens of each sentence.
+            word_starts (`np.ndarray` of shape `(N,)` or `None`): Not 0 where words of a segmenter begin.
+        """
+        begins_sentence = begins_of(lengths, len(ids))
+        if self._words is not None:
+            word_starts = self._words(ids, begins_sentence)
+        begins_word = (word_starts != 0) | begins_sentence
+        bits = begins_word * WORD
+        if self.lexicon is not None:
+            bits[begins_word] |= ENTITY
+            for begin, end in self.lexicon.find(ids, begins_word, begins_sentence):
+                bits[begin] |= LISTED
+                bits[begin + 1 : end] &= ~ENTITY
+        return bits
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the units, for JSON; without lexicon and phrases, none."""
-        sources = {"lexicon": self.lexicon, "phrases": self.phrases}
-        return {name: source.settings() for name, source in sources.items() if source is not None}
+        lists = {name: entries.settings() for name, entries in self._lists()}
+        return lists | ({"phrases": dict(LEARNED)} if self.are_learned else {})
 
     def reading(self) -> dict[str, Any]:
         """Return `unspelled` of `CorpusReport.reading`: entries that the tokenizer cannot spell, if there are any."""
-        lists = {"lexicon": self.lexicon, "phrases": self.phrases}
         unspelled = {
             name: {"entries": len(entries.unspelled), "first": entries.unspelled[:_EXAMPLES]}
-            for name, entries in lists.items()
-            if isinstance(entries, Lexicon) and entries.unspelled
+            for name, entries in self._lists()
+            if entries.unspelled
         }
         return {"unspelled": unspelled} if unspelled else {}
+
+    def _lists(self) -> Iterator[tuple[str, Lexicon]]:
+        lists = (("lexicon", self.lexicon), ("phrases", self.phrases))
+        return ((name, entries) for name, entries in lists if entries is not None)
 
 
 class UnitCounter:
@@ -508,7 +441,7 @@ class UnitCounter:
 
     def __init__(self) -> None:
         self.tokens = 0
-        self.counts: dict[str, Counter[tuple[int, ...]]] = {}  # level -> token ids -> occurrences
+        self.counts: dict[str, Counter[Word]] = {}  # level -> token ids -> occurrences
 
     def add(self, block: FlatCorpus) -> None:
         """Count the units of one block, of any size."""
@@ -522,29 +455,30 @@ class UnitCounter:
             is_counted = (bits[begins] & LISTED) != 0
             if level == "phrases":  # of several words, and no entity
                 is_counted = ~is_counted & (np.add.reduceat((bits & WORD).astype(np.int64), begins) > 1)
-            counts = self.counts.setdefault(level, Counter())
-            for begin, end in zip(begins[is_counted].tolist(), ends[is_counted].tolist(), strict=True):
-                counts[tuple(block.tokens[begin:end].tolist())] += 1
+            spans = zip(begins[is_counted].tolist(), ends[is_counted].tolist(), strict=True)
+            self.counts.setdefault(level, Counter()).update(
+                tuple(block.tokens[begin:end].tolist()) for begin, end in spans
+            )
 
     def statistics(self, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, Any]:
         """Return `CorpusStatistics.units`: a level, `entities` or `phrases`, to its counts."""
-        return {level: self._statistics(counts, tokenizer) for level, counts in self.counts.items()}
-
-    def _statistics(
-        self, counts: Counter[tuple[int, ...]], tokenizer: PreTrainedTokenizerBase | None
-    ) -> dict[str, Any]:
-        by_length: Counter[int] = Counter()
-        for ids, count in counts.items():
-            by_length[min(len(ids), LONGEST)] += count
-        frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_FREQUENT]
-        texts = [str(list(ids)) if tokenizer is None else text_of(ids, tokenizer) for ids, _ in frequent]
-        return {
-            "number": counts.total(),
-            "distinct": len(counts),
-            "token_share": sum(len(ids) * count for ids, count in counts.items()) / max(self.tokens, 1),
-            "by_tokens": {str(length): by_length[length] for length in sorted(by_length)},
-            "most_frequent": [[text, count] for text, (_, count) in zip(texts, frequent, strict=True)],
-        }
+        units = {}
+        for level, counts in self.counts.items():
+            by_length: Counter[int] = Counter()
+            for ids, count in counts.items():
+                by_length[min(len(ids), LONGEST)] += count
+            frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_FREQUENT]
+            units[level] = {
+                "number": counts.total(),
+                "distinct": len(counts),
+                "token_share": sum(len(ids) * count for ids, count in counts.items()) / max(self.tokens, 1),
+                "by_tokens": {str(length): by_length[length] for length in sorted(by_length)},
+                "most_frequent": [
+                    [str(list(ids)) if tokenizer is None else text_of(ids, tokenizer), count]
+                    for ids, count in frequent
+                ],
+            }
+        return units
 
 
 def unit_rows(units: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -587,15 +521,3 @@ def unit_warnings(units: Mapping[str, Any], unspelled: Mapping[str, Any]) -> lis
             "text that has these characters."
         )
     return warnings
-
-
-def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The integers of several ranges, concatenated; `int64`.
-
-    >>> ranges(np.array([7, 3, 5]), np.array([9, 3, 8]))
-    array([7, 8, 5, 6, 7])
-    """
-    before = offsets_of(ends - starts)
-    numbers = np.arange(before[-1])
-    numbers += np.repeat(starts - before[:-1], ends - starts)
-    return numbers

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from enum import IntFlag
 from functools import cache
 from itertools import pairwise
+from types import ModuleType
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -251,6 +252,19 @@ def _class(character: str) -> int:
     return DIGIT if category == "N" else OTHER
 
 
+def import_jieba(option: str) -> ModuleType:
+    """Return the package jieba, or raise a ValueError that names the option which needs it."""
+    try:
+        import jieba
+    except ImportError as error:
+        raise ValueError(
+            f"{option}='jieba': the package jieba is not installed: pip install 'hf_encoders[chinese]', or give "
+            "entries or a function of your own."
+        ) from error
+    jieba.setLogLevel(logging.WARNING)
+    return jieba
+
+
 def jieba_segmenter(entries: Sequence[str] = ()) -> Callable[[str], list[str]]:
     """Return the Chinese segmenter of the package `jieba`, with its dictionary loaded.
 
@@ -259,14 +273,7 @@ def jieba_segmenter(entries: Sequence[str] = ()) -> Callable[[str], list[str]]:
     Raises:
         ValueError: If the package is not installed.
     """
-    try:
-        import jieba
-    except ImportError as error:
-        raise ValueError(
-            "word_segmenter='jieba': the package jieba is not installed: pip install 'hf_encoders[chinese]', or pass "
-            "your own function as word_segmenter."
-        ) from error
-    jieba.setLogLevel(logging.WARNING)
+    jieba = import_jieba("word_segmenter")
     if entries := tuple(entry for entry in entries if not any(map(str.isspace, entry))):
         return JiebaWithEntries(entries)
     jieba.initialize()

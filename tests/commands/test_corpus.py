@@ -241,7 +241,7 @@ class TestUnitsAndSimilarWords:
         assert corpus(*common, *options) == 0
         assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[15, 1, 7, 5]]]
         similar = SimilarWords.load(tmp_path / "out", tokenizer)
-        assert len(similar) == 3 and [len(words) for words in similar.table.values()] == [2]
+        assert len(similar.words) == 3 and [len(words) for words in similar.table.values()] == [2]
         printed = capsys.readouterr().out
         assert "entities" in printed and "words of the corpus without a similar one: 75.0%" in printed
         assert "warning: 75% of the words have no similar one" in printed

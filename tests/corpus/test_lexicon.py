@@ -15,8 +15,7 @@ def bert(*pieces: str) -> BertTokenizer:
 def entries_in(sentence: str, lexicon: Lexicon, tokenizer) -> list[list[str]]:
     ids = np.array(tokenizer(sentence, add_special_tokens=False)["input_ids"])
     begins_sentence = np.arange(len(ids)) == 0
-    first, end = lexicon.find(ids, WordStarts(tokenizer)(ids, begins_sentence), begins_sentence)
-    spans = zip(first.tolist(), end.tolist(), strict=True)
+    spans = lexicon.find(ids, WordStarts(tokenizer)(ids, begins_sentence), begins_sentence)
     return [tokenizer.convert_ids_to_tokens(ids[begin:end]) for begin, end in spans]
 
 
@@ -45,16 +44,14 @@ class TestLongestMatch:
             ids = generator.integers(5, 10, 60)
             begins_sentence = (generator.random(60) < 0.1) | (np.arange(60) == 0)
             begins_word = (generator.random(60) < 0.7) | begins_sentence
-            first, end = lexicon.find(ids, begins_word, begins_sentence)
             expected = brute_force(entries, ids.tolist(), begins_word.tolist(), begins_sentence.tolist())
-            assert list(zip(first.tolist(), end.tolist(), strict=True)) == expected
+            assert lexicon.find(ids, begins_word, begins_sentence) == expected
 
     def test_tokens_that_are_not_free(self, tokenizer):
         lexicon = Lexicon(["w5 w6", "w7 w8", "w5"], tokenizer)
         ids, words = np.array([5, 6, 7, 8, 5]), np.ones(5, dtype=bool)
         is_free = np.array([True, False, True, True, False])
-        first, end = lexicon.find(ids, words, np.arange(5) == 0, is_free)
-        assert (first.tolist(), end.tolist()) == ([0, 2], [1, 4])
+        assert lexicon.find(ids, words & is_free, (np.arange(5) == 0) | ~is_free) == [(0, 1), (2, 4)]
 
 
 class TestSpelling:

@@ -59,7 +59,7 @@ class TestTable:
     def test_an_empty_table(self, tokenizer):
         empty = SimilarWords.of({}, tokenizer)
         assert empty.similar((10,)) == [] and empty.random_word(1, np.random.default_rng(0)) is None
-        assert len(empty) == 0 and not empty.table
+        assert not empty.words and not empty.table
 
     def test_saved_and_read(self, table, tokenizer, make_tokenizer, tmp_path):
         assert table.save(tmp_path).name == SIMILAR_WORDS_FILE
@@ -74,7 +74,7 @@ class TestTable:
         other = SimilarWords.of({(10,): [(40,)], (41,): [(40,), (10,)], (22, 23): [(50, 51)]}, tokenizer)
         joined = join_similar_words([table, other, other])
         assert joined.table == {**other.table, **table.table}
-        assert len(joined) == len(table) + 3  # 40, 41 and 50 51
+        assert len(joined.words) == len(table.words) + 3  # 40, 41 and 50 51
         with pytest.raises(ValueError, match="different tokenizers"):
             join_similar_words([table, SimilarWords.of({}, make_tokenizer(61))])
 
@@ -121,7 +121,7 @@ class TestLearned:
 
     def test_vectors_equal_those_of_dense_matrices(self, tokenizer):
         documents = tokenize_documents([sentences(300), sentences(100, seed=1)], tokenizer)
-        words, numbers, sentence_numbers = similar_words._frequent_words(documents, tokenizer)
+        words, text = similar_words._frequent_words(documents, tokenizer)
         counts = np.zeros((len(words), 4, len(words)))
         for document in documents["input_ids"]:
             for sentence in document:
@@ -137,7 +137,7 @@ class TestLearned:
         left, values, _ = np.linalg.svd(np.maximum(pmi, 0), full_matrices=False)
         vectors = (left * np.sqrt(values))[:, : len(words) - 1]
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        learned = similar_words._vectors(numbers, sentence_numbers, len(words))
+        learned = similar_words._vectors(text, len(words))
         np.testing.assert_allclose(learned @ learned.T, vectors @ vectors.T, atol=1e-4)
 
     def test_a_mark_is_never_similar_to_a_word(self):
@@ -172,15 +172,12 @@ class TestLearned:
         more, fewer = (sum(map(len, table.values())) for table in tables)
         assert more > fewer > 0
 
-    def test_large_corpora_are_read_in_samples_of_whole_sentences(self, tokenizer, monkeypatch):
+    def test_of_large_corpora_every_nth_sentence_is_read(self, tokenizer, monkeypatch):
         documents = tokenize_documents([sentences(400), sentences(400, seed=1)], tokenizer)
-        samples = [words for words, _ in similar_words._samples(documents, tokenizer)]
-        tokens = [token for document in documents["input_ids"] for sentence in document for token in sentence]
-        assert [word for words in samples for word in words] == [(token,) for token in tokens]
-        monkeypatch.setattr(similar_words, "MOST_TOKENS", 1000)
-        samples = list(similar_words._samples(documents, tokenizer))
-        assert len(samples) == similar_words.SAMPLES and 900 < sum(len(words) for words, _ in samples) < 1100
-        assert all((np.bincount(numbers)[numbers] == 5).all() for _, numbers in samples)  # words of a sentence
+        text = [[(token,) for token in sentence] for document in documents["input_ids"] for sentence in document]
+        assert list(similar_words._sentences(documents, tokenizer)) == text
+        monkeypatch.setattr(similar_words, "MOST_TOKENS", 1000)  # of 4000
+        assert list(similar_words._sentences(documents, tokenizer)) == text[::4]
 
     def test_only_the_most_frequent_words(self, tokenizer, monkeypatch):
         monkeypatch.setattr(similar_words, "MOST_WORDS", 13)

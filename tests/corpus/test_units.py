@@ -10,10 +10,10 @@ from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import CorpusReport, corpus_statistics
 from hf_encoders.corpus.units import (
+    LEARNED,
     PHRASES_FILE,
-    Collocations,
-    EntityMarker,
-    Lexicon,
+    Units,
+    learn_phrases,
     mark_phrases,
     read_entries,
     unit_warnings,
@@ -75,20 +75,19 @@ class TestBits:
 
     def test_levels_are_nested_and_a_phrase_never_cuts_an_entity(self, tokenizer):
         generator = np.random.default_rng(0)
-        words = WordStarts(tokenizer)
         for _ in range(50):
             lists = [[" ".join(f"w{t}" for t in generator.integers(5, 10, 2)) for _ in range(5)] for _ in range(2)]
-            entities, phrases = (Lexicon(entries, tokenizer) for entries in lists)
+            units = Units(tokenizer, False, *lists)
             ids, lengths = generator.integers(5, 10, 40).astype(np.int32), np.array([15, 1, 24])
-            bits = EntityMarker(words, entities)(ids, lengths, None)
-            bits = mark_phrases(FlatCorpus.from_lengths(ids, lengths, np.array([3]), bits), phrases).word_starts
+            bits = units.mark(ids, lengths, None)
+            bits = mark_phrases(FlatCorpus.from_lengths(ids, lengths, np.array([3]), bits), units.phrases).word_starts
             begins = np.isin(np.arange(40), [0, 15, 16])
             assert ((bits & (W | P | E) == W | P | E) | ~begins).all()
             assert (bits & W != 0)[bits != 0].all()
             is_phrase_start, is_entity_start = bits & P != 0, bits & E != 0
             assert (is_entity_start | ~is_phrase_start).all()  # a token inside an entity begins no phrase
             assert is_phrase_start[bits & L != 0].all()
-            # Behind an entity something else begins, also among the phrases.
+            # After an entity something else begins, also among the phrases.
             listed = np.flatnonzero(bits & L)
             ends = [next((i for i in range(one + 1, 40) if is_entity_start[i]), 40) for one in listed]
             assert all(is_phrase_start[end] for end in ends if end < 40)
@@ -157,7 +156,7 @@ class TestCollocations:
     def learn(self, sentences: list[str], tokenizer, lexicon=None, **options) -> dict[str, tuple[int, float]]:
         corpus = tokenize_documents([sentences], tokenizer, lexicon=lexicon or ["w59"])
         text = FlatCorpus.of(corpus)
-        learned = Collocations(**options).learn(text, tokenizer)
+        learned = learn_phrases(text, tokenizer, **options)
         return {phrase.text: (phrase.count, round(phrase.score, 3)) for phrase in learned}
 
     def test_normalised_mutual_information(self, tokenizer):
@@ -186,13 +185,12 @@ class TestCollocations:
         sentences = ["a ."] * 20 + ["12 b"] * 20 + ["c e"] * 20
         assert self.learn(sentences, tokenizer, lexicon=["12 b c"]).keys() == {"c e"}
 
-    def test_samples_are_whole_blocks_spread_over_the_corpus(self):
-        def blocks(number: int):
-            return [FlatCorpus.from_lengths(np.full(10, number), np.array([10]), np.array([1]), np.ones(10, np.uint8))]
-
-        sample = Collocations(most_tokens=30).sample(blocks, range(100))
-        assert sorted(set(sample.tokens.tolist())) == [0, 50, 99]
-        assert sorted(set(Collocations().sample(blocks, range(7)).tokens.tolist())) == list(range(7))
+    def test_of_large_corpora_every_nth_document_is_read(self, tokenizer, tmp_path, monkeypatch):
+        file = write_text(tmp_path / "a.txt", [f"w20 w2{1 + i % 2}" for i in range(60)])
+        options = {"phrases": True, "keep_duplicates": True, "workers": 1}
+        monkeypatch.setitem(LEARNED, "most_tokens", 60)  # of 120
+        prepare_corpus([file], tmp_path / "out", tokenizer, **options)
+        assert (tmp_path / "out" / PHRASES_FILE).read_text().splitlines()[1:] == ["w20 w21\t30\t1.000"]
 
     def test_a_corpus_without_collocations_is_refused(self, tokenizer, tmp_path):
         (tmp_path / "a.txt").write_text("w5 w6\n\nw7 w8")
