@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from hf_encoders import cli
 from hf_encoders.commands import export, finetune, pretrain
-from hf_encoders.finetuning.shared_options import add_training_arguments
+from hf_encoders.commands.finetune import add_training_arguments
 from hf_encoders.options import NAMES, SET_BY_FINETUNING, SET_BY_RUN, field_options, given_fields
 
 

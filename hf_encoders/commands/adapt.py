@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_encoders.corpus.text_files import UNNAMED, named_paths
-from hf_encoders.finetuning.shared_options import BASE_RATE, rate_of_width
 from hf_encoders.inputs import check_model
 from hf_encoders.options import given_fields
 from hf_encoders.runs.options import (
@@ -261,6 +260,7 @@ def fitted_recipe(
 
     A resumed run keeps those that it began with, in `noted`. What `--set` says is kept.
     """
+    from hf_encoders.finetuning.runs import BASE_RATE, rate_of_width
     from hf_encoders.runs.folder import phases_of
     from hf_encoders.runs.plan import in_short
 
@@ -305,6 +305,7 @@ def fitted_phase(phase: "Phase", arguments: argparse.Namespace) -> "tuple[Phase,
 
 def warn_of_rate(recipe: "Recipe", config: "EncoderConfig", arguments: argparse.Namespace) -> None:
     """Print a warning for a recipe whose learning rate is for narrower encoders, unless another is an option."""
+    from hf_encoders.finetuning.runs import rate_of_width
     from hf_encoders.runs.recipe import load_recipe
 
     rate, width = recipe.training.get("learning_rate", 0), config.hidden_size

@@ -11,24 +11,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hf_encoders.corpus.text_files import check_is_text
-from hf_encoders.finetuning.shared_options import DataSource, add_data_arguments, add_training_arguments
-from hf_encoders.inputs import check_exists, check_model, check_name_or_path
-from hf_encoders.options import given_fields
-from hf_encoders.source_literals import constant
+from hf_encoders.finetuning.data import DataSource, add_data_arguments
+from hf_encoders.inputs import check_model
+from hf_encoders.options import SET_BY_FINETUNING, add_training_options, given_fields
+from hf_encoders.source_literals import constant, literals
 from hf_encoders.writing import check_folder, locked, replaced_folder
 
 
 if TYPE_CHECKING:
     import datasets
-    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
     from hf_encoders.finetuning.runs import RunResult, RunSettings
     from hf_encoders.finetuning.task import PreparedTask
 
 
 CLASSES = constant("loading", "CLASSES")
-CHECKPOINTS = constant("finetuning.runs", "CHECKPOINTS")
+RULES = literals("finetuning.runs")  # default learning rate, epochs and other fields
 # Name, module in `hf_encoders.finetuning`, the Hub's name of the task, summary.
 TASKS = (
     ("text-classification", "sequence_classification", "text-classification", "a label for a text or a pair of texts"),
@@ -63,50 +62,52 @@ def add_model_arguments(group: argparse._ArgumentGroup) -> None:
     add("--max-length", type=int, metavar="TOKENS", help="longest input, with special tokens (default: the model's)")
     add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)")
     add("--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)")
-    add(
-        "--layer-decay",
-        type=float,
-        default=1.0,
-        metavar="X",
-        help="each layer's learning rate as a share of that of the layer above, in (0, 1]; ELECTRA's is 0.8 (default: "
-        "%(default)s, one rate for all)",
-    )
-    add(
-        "--checkpoint",
-        choices=CHECKPOINTS,
-        default="best",
-        help="weights to keep: of the best evaluation on the validation set, or after the last step (default: best)",
-    )
-    add(
-        "--class-weights",
-        nargs="+",
-        default=[],
-        metavar="LABEL=WEIGHT",
-        help="weight of each class in the loss, others 1; or balanced: inverse to its frequency (default: all 1)",
-    )
+    text = "each layer's learning rate as a share of that of the layer above, in (0, 1]; ELECTRA's is 0.8 (default: 1)"
+    add("--layer-decay", type=float, default=1.0, metavar="X", help=text)
+    text = "weights to keep: of the best evaluation on the validation set, or after the last step (default: best)"
+    add("--checkpoint", choices=RULES["CHECKPOINTS"], default="best", help=text)
+    text = "weight of each class in the loss, others 1; or balanced: inverse to its frequency (default: all 1)"
+    add("--class-weights", nargs="+", default=[], metavar="LABEL=WEIGHT", help=text)
     add("--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)")
     add("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
     text = "initialise the head randomly though the model has one: for other labels than it was fine-tuned for"
     add("--new-head", action="store_true", help=text)
 
 
+def add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add options for the fields of `TrainingArguments`."""
+    rate = "{BASE_RATE:g} from width {BASE_WIDTH}, up to {HIGHEST_RATE:g} below".format(**RULES)
+    epochs = "{BASE_EPOCHS:g}; below that width enough for {LEAST_STEPS} steps, at most {MOST_EPOCHS}".format(**RULES)
+    shown = {}
+    for name, metavar, text, default, *names in (
+        ("learning_rate", "RATE", "peak; linear to 0 after warm-up", rate),
+        ("per_device_train_batch_size", "ROWS", "rows per forward pass on each device", None, "--batch-size"),
+        ("gradient_accumulation_steps", "N", "forward passes per optimizer step", None, "--accumulation"),
+        ("per_device_eval_batch_size", "ROWS", "rows per forward pass in evaluation", None, "--eval-batch-size"),
+        ("num_train_epochs", "N", "passes over the training rows", epochs, "--epochs"),
+        ("max_steps", "N", "optimizer steps, instead of --epochs; -1: by --epochs", None),
+        ("warmup_steps", "N", "optimizer steps of warm-up, or below 1 their share", None, "--warmup"),
+        ("weight_decay", "X", "not on biases and LayerNorms", None),
+        ("eval_steps", "N", "evaluate every N optimizer steps", "after every epoch"),
+    ):
+        shown[name] = metavar, f"{text} (default: {default or RULES['DEFAULTS'][name]})", names
+    add_training_options(parser, SET_BY_FINETUNING, shown)
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Refuse paths that are wrong, and seeds that are."""
-    if (arguments.train is None) == (arguments.dataset is None):
-        raise ValueError("give either --train FILE or --dataset NAME to train on.")
-    for name in ("train", "validation", "test"):
-        path = getattr(arguments, name)
-        if path is not None:
-            check_exists(path, f"--{name}")
-            check_is_text(Path(path), f"--{name}: ")
-    if arguments.dataset is not None:
-        check_name_or_path(arguments.dataset, f"--dataset {arguments.dataset!r}")
+    data_source(arguments).check()
     check_model(arguments.model, f"--model {arguments.model!r}")
     check_folder(arguments.output, "--output")
     if len(set(arguments.seeds)) < len(arguments.seeds):
         raise ValueError(f"--seeds {arguments.seeds}: a seed occurs twice; both runs would be the same.")
     if not all(0 <= seed < 2**32 for seed in arguments.seeds):
         raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
+
+
+def data_source(arguments: argparse.Namespace) -> DataSource:
+    """Return the options that say where the data is."""
+    return DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -118,13 +119,13 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.finetuning.runs import num_steps, training_arguments, with_defaults
     from hf_encoders.loading import load_config
     from hf_encoders.runs.run import num_processes
-    from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer
+    from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer, longest_input
     from hf_encoders.training.optimizers import check_training_arguments
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    folder = Path(arguments.output)
+    folder, model = Path(arguments.output), f"--model {arguments.model!r}"
     user_fields = training_fields(arguments)
     if num_processes() > 1:
         raise ValueError("finetune runs in one process, one seed after the other: start it without torchrun.")
@@ -134,21 +135,20 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"{earlier} exists already: use another --output, or --overwrite.")
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
-    check_rows(tokenizer, config, f"--model {arguments.model!r}")
-    check_first_position(config, tokenizer, f"--model {arguments.model!r}")
-    max_length = chosen_length(arguments, config, tokenizer)
-    source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
-    data, task = prepare_task(arguments, source, tokenizer, max_length)
+    check_rows(tokenizer, config, model)
+    check_first_position(config, tokenizer, model)
+    longest, least = longest_input(config, tokenizer), tokenizer.num_special_tokens_to_add(pair=True) + 2
+    max_length = longest if arguments.max_length is None else arguments.max_length
+    if not least <= max_length <= longest:
+        raise ValueError(f"--max-length {max_length}: must be from {least} to {longest}, the model's longest input.")
+    data, task = prepare_task(arguments, tokenizer, max_length)
     repeated = report.repeated_rows(data, task.input_columns)
-    data_warnings = report.describe_repeated(repeated, data, task.input_columns)
-    settings = with_defaults(run_settings(arguments, task, user_fields), config, task)
+    task.warnings += report.describe_repeated(repeated, data, task.input_columns)
+    settings = with_defaults(run_settings(arguments, task, user_fields), config, len(task.train_set))
     steps = num_steps(settings.training, len(task.train_set))
     check_training_arguments(training_arguments(task, settings, arguments.seeds[0], folder), steps)
-    report.print_plan(task, settings, max_length, steps, arguments.seeds)
-    report.print_choices(user_fields, settings.training, config, len(task.train_set))
-    for warning in data_warnings:
-        print(f"WARNING: {warning}")
-    results = train_seeds(arguments, task, tokenizer, settings, source, repeated, data_warnings)
+    report.print_plan(task, settings, user_fields, config, max_length, arguments.seeds)
+    results = train_seeds(arguments, task, tokenizer, settings, repeated)
     report.print_outcome(results, task, folder / report.RESULTS_FILE)
     return 0
 
@@ -171,7 +171,7 @@ def training_fields(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def prepare_task(
-    arguments: argparse.Namespace, source: DataSource, tokenizer: "PreTrainedTokenizerBase", max_length: int
+    arguments: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase", max_length: int
 ) -> "tuple[datasets.DatasetDict, PreparedTask]":
     """Load the data, and prepare the task with the options that are keyword-only parameters of its `prepare`."""
     from hf_encoders.corpus.special_tokens import unknown_words_refused
@@ -179,9 +179,9 @@ def prepare_task(
 
     prepare = task_module(arguments.task_module).prepare
     parameters = inspect.signature(prepare).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    options = {name: getattr(arguments, name) for name in names if name != "max_length"}
-    data, held_out = load_data(source, group_column=options.get("context_column", "context"))
+    names = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    options = {name: getattr(arguments, name) for name in names - {"max_length"}}
+    data, held_out = load_data(data_source(arguments), group_column=options.get("context_column", "context"))
     with unknown_words_refused():
         task = prepare(data, tokenizer, max_length=max_length, **options)
     if held_out is not None:
@@ -191,8 +191,7 @@ def prepare_task(
 
 def run_settings(arguments: argparse.Namespace, task: "PreparedTask", user_fields: dict[str, Any]) -> "RunSettings":
     """Return the settings that the runs of all seeds share."""
-    from hf_encoders.finetuning.labels import read_class_weights
-    from hf_encoders.finetuning.runs import RunSettings
+    from hf_encoders.finetuning.runs import RunSettings, read_class_weights
 
     names = ("model", "classes", "from_scratch", "new_head", "checkpoint", "patience", "layer_decay")
     options = {name: getattr(arguments, name) for name in names}
@@ -205,48 +204,26 @@ def train_seeds(
     task: "PreparedTask",
     tokenizer: "PreTrainedTokenizerBase",
     settings: "RunSettings",
-    source: DataSource,
     repeated: dict[str, int],
-    data_warnings: list[str],
 ) -> "list[RunResult]":
     """Train with each seed; save model and record of each, and the results of those so far."""
     from hf_encoders.finetuning import report, runs
     from hf_encoders.publishing.record import command_of
 
-    def save_record(result: "RunResult", results: "list[RunResult]", folder: Path) -> None:
-        facts = (task, settings, source, arguments.hub_task, command_of(arguments), data_warnings)
-        report.make_record(result, results, *facts).save(folder)
-
-    folder, results = Path(arguments.output), []
+    folder, source, results = Path(arguments.output), data_source(arguments), []
+    facts = (task, settings, source, arguments.hub_task, command_of(arguments))
     for seed in arguments.seeds:
         print(f"\nseed {seed}", flush=True)
         with replaced_folder(folder / f"seed-{seed}") as unfinished:
             result = runs.finetune(task, tokenizer, settings, seed, unfinished)
             report.save_run(result, task, tokenizer, unfinished)
-            save_record(result, [result], unfinished)
+            report.make_record(result, [result], *facts).save(unfinished)
         result.model = result.predictions = None  # only its metrics are needed from here on
         results.append(result)
         report.write_results(results, task, settings, source, folder, repeated)  # also if a later seed fails
     for result in results if len(results) > 1 else ():
-        save_record(result, results, folder / f"seed-{result.seed}")
+        report.make_record(result, results, *facts).save(folder / f"seed-{result.seed}")
     return results
-
-
-def chosen_length(
-    arguments: argparse.Namespace, config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase"
-) -> int:
-    """Return `--max-length`, or the longest input of the model."""
-    from hf_encoders.tokenizer_loading import longest_input
-
-    longest = longest_input(config, tokenizer)
-    if arguments.max_length is None:
-        return longest
-    least = tokenizer.num_special_tokens_to_add(pair=True) + 2
-    if not least <= arguments.max_length <= longest:
-        raise ValueError(
-            f"--max-length {arguments.max_length}: must be from {least} to {longest}, the longest input of the model."
-        )
-    return arguments.max_length
 
 
 def task_module(name: str) -> ModuleType:

@@ -1,22 +1,113 @@
-"""Labelled rows of fine-tuning: the user's files or a dataset, and their texts as token ids.
+"""The labelled rows of fine-tuning: the options that say where they are, and their splits.
 
 Without a validation and a test file, a random share of the training rows becomes `validation`; questions about one
-context stay together.
+context stay together. The module is imported for its options: it imports datasets and numpy inside of functions.
 """
 
-import copy
+from __future__ import annotations
+
+import argparse
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import datasets
-import numpy as np
-from transformers import PreTrainedTokenizerBase
+from hf_encoders.corpus.text_files import check_is_text
+from hf_encoders.inputs import check_exists, check_name_or_path, first_line
+from hf_encoders.source_literals import constant
 
-from hf_encoders.corpus.labelled_files import read_file
-from hf_encoders.finetuning.shared_options import HELD_OUT_SHARE, NO_SPLIT, SPLITS, DataSource
-from hf_encoders.inputs import first_line
+
+if TYPE_CHECKING:
+    import datasets
+
+
+FORMS = constant("corpus.labelled_files", "FORMS")
+SPLITS = ("train", "validation", "test")
+NO_SPLIT = "none"  # instead of a split's name: do not use one
+HELD_OUT_SHARE = 0.1  # without evaluation files
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the labelled rows come from: the options of `add_data_arguments`."""
+
+    train: str | None = None
+    validation: str | None = None
+    test: str | None = None
+    dataset: str | None = None
+    dataset_config: str | None = None
+    train_split: str | None = None
+    validation_split: str | None = None
+    test_split: str | None = None
+    format: str | None = None
+    columns: str | None = None
+    conll_columns: str = "0,-1"
+    quotes: bool | None = None
+    held_out: float | None = None
+    held_out_seed: int = 0
+    data_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the data in the results."""
+        if self.data_name is not None:
+            return self.data_name
+        if self.dataset is None:
+            return Path(self.train).name
+        return self.dataset if self.dataset_config is None else f"{self.dataset}, {self.dataset_config}"
+
+    def check(self) -> None:
+        """Refuse options that do not go together, and paths of nothing."""
+        if (self.train is None) == (self.dataset is None):
+            raise ValueError("give either --train FILE or --dataset NAME to train on.")
+        of_files = ("validation", "test", "columns", "format")
+        of_datasets = ("dataset_config", *(f"{split}_split" for split in SPLITS))
+        for name in of_datasets if self.dataset is None else of_files:
+            if getattr(self, name) is not None:
+                needed = "--dataset" if self.dataset is None else "files; splits of --dataset have --validation-split"
+                raise ValueError(f"--{name.replace('_', '-')} is for {needed}: leave it out.")
+        if self.dataset is not None:
+            check_name_or_path(self.dataset, f"--dataset {self.dataset!r}")
+        for split in SPLITS:
+            path = getattr(self, split)
+            if path is not None:
+                check_exists(path, f"--{split}")
+                check_is_text(Path(path), f"--{split}: ")
+        if self.held_out is not None and not 0 <= self.held_out < 1:
+            raise ValueError(f"--held-out {self.held_out}: must be a share in [0, 1), for example {HELD_OUT_SHARE}.")
+        if self.held_out_seed < 0:
+            raise ValueError(f"--held-out-seed {self.held_out_seed}: must be at least 0.")
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `DataSource`."""
+    add = parser.add_argument_group("data").add_argument
+    add("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
+    add("--validation", metavar="FILE", help="file to choose the best checkpoint on")
+    add("--test", metavar="FILE", help="file for the final metrics only")
+    add("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
+    add("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
+    add("--train-split", metavar="NAME", help="split of --dataset (default: train)")
+    for split in SPLITS[1:]:
+        text = f"split of --dataset (default: {split}, if it exists; {NO_SPLIT}: skip it)"
+        add(f"--{split}-split", metavar="NAME", help=text)
+    add("--format", choices=FORMS, help="format of the files (default: by their suffix)")
+    add("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
+    text = "columns of the word and of its tag in CoNLL files, from 0; -1 is the last (default: %(default)s)"
+    add("--conll-columns", metavar="WORD,TAG", default=DataSource.conll_columns, help=text)
+    add("--quotes", action=argparse.BooleanOptionalAction, help="quoted fields (default: in CSV yes, in TSV no)")
+    text = f"training rows to validate on instead (default: {HELD_OUT_SHARE} without --validation and --test, else 0)"
+    add("--held-out", type=float, metavar="SHARE", help=text)
+    add("--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)")
+    add("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
+
+
+def add_text_columns(parser: argparse.ArgumentParser, label: str) -> None:
+    """Add a task's options for the columns of a text, or a pair, with a label, which `label` describes."""
+    add = parser.add_argument
+    add("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
+    add("--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)")
+    add("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
 
 
 def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:
@@ -24,14 +115,10 @@ def load_data(source: DataSource, group_column: str = "context") -> tuple[datase
 
     Rows with the same text in `group_column` are held out together.
     """
-    if (source.train is None) == (source.dataset is None):
-        raise ValueError("give either --train FILE or --dataset NAME to train on.")
     data = load_files(source) if source.dataset is None else load_named(source)
     share = source.held_out
     if share is None:
         share = HELD_OUT_SHARE if len(data) == 1 else 0.0
-    if not 0 <= share < 1:
-        raise ValueError(f"--held-out {share} must be a share in [0, 1), for example {HELD_OUT_SHARE}.")
     if share == 0:
         return data, None
     if "validation" in data:
@@ -43,27 +130,25 @@ def load_data(source: DataSource, group_column: str = "context") -> tuple[datase
 
 def load_files(source: DataSource) -> datasets.DatasetDict:
     """Load the splits from `train`, `validation` and `test` files."""
-    for name in ("dataset_config", *(f"{split}_split" for split in SPLITS)):
-        if getattr(source, name) is not None:
-            raise ValueError(f"--{name.replace('_', '-')} is for --dataset: leave it out.")
+    import datasets
+
+    from hf_encoders.corpus.labelled_files import read_file
+
     try:
         word, tag = map(int, source.conll_columns.split(","))
     except ValueError:
         raise ValueError(f"--conll-columns {source.conll_columns!r} must be two numbers, for example 0,3.") from None
     columns = source.columns.split(",") if source.columns else None
-    data = datasets.DatasetDict()
-    for split in SPLITS:
-        path = getattr(source, split)
-        if path is not None:
-            data[split] = read_file(path, source.format, columns, (word, tag), source.quotes)
-    return data
+    paths = {split: getattr(source, split) for split in SPLITS if getattr(source, split) is not None}
+    return datasets.DatasetDict(
+        {split: read_file(path, source.format, columns, (word, tag), source.quotes) for split, path in paths.items()}
+    )
 
 
 def load_named(source: DataSource) -> datasets.DatasetDict:
     """Load the splits of a dataset on the Hub or in a folder."""
-    for name in ("validation", "test", "columns", "format"):
-        if getattr(source, name) is not None:
-            raise ValueError(f"--{name} is for files: with --dataset leave it out; splits have --{SPLITS[1]}-split.")
+    import datasets
+
     folder = Path(source.dataset)
     try:
         if (folder / "dataset_dict.json").is_file():
@@ -98,8 +183,9 @@ def hold_out(
     data: datasets.DatasetDict, share: float, seed: int, group_column: str = "context"
 ) -> datasets.DatasetDict:
     """Move a share of `train`, rounded up, to `validation`; rows with the same `group_column` stay together."""
-    if seed < 0:
-        raise ValueError(f"--held-out-seed {seed}: must be at least 0.")
+    import datasets
+    import numpy as np
+
     train = data["train"]
     # Questions about a context that was trained on would measure less.
     groups = train[group_column][:] if group_column in train.column_names else []
@@ -112,99 +198,8 @@ def hold_out(
     for row, group in enumerate(groups):
         (moved if group in held_out else kept).append(row)
     if not kept:
-        rows = f"all {len(train)} rows" if len(train) > 1 else "the only row"
         raise ValueError(
-            f"--held-out {share} takes {rows} of the training data, and none is left to train on: give more rows, or "
-            "--held-out 0; for CSV without a header row, --columns text,label."
+            f"--held-out {share} takes every row of the training data ({len(train)}): give more rows, or --held-out "
+            "0; for CSV without a header row, --columns text,label."
         )
     return datasets.DatasetDict({**data, "train": train.select(kept), "validation": train.select(moved)})
-
-
-def require_columns(data: datasets.DatasetDict, **columns: str | None) -> None:
-    """Refuse data without a column; each is a value of its option, such as `text_column`."""
-    for split, rows in data.items():
-        for option, column in columns.items():
-            if column is not None and column not in rows.column_names:
-                raise ValueError(
-                    f"--{option.replace('_', '-')} {column}: the {split} data has no such column; it has "
-                    f"{', '.join(rows.column_names)}. For CSV without a header row, name them: --columns "
-                    f"{','.join(filter(None, columns.values()))}."
-                )
-
-
-def require_text(data: datasets.DatasetDict, column: str) -> None:
-    """Refuse rows whose `column` is not text."""
-    for split, rows in data.items():
-        for row, text in enumerate(rows[column]):
-            if not isinstance(text, str):
-                raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
-
-
-def text_columns(
-    data: datasets.DatasetDict, text_column: str, text_pair_column: str | None, label_column: str
-) -> tuple[str, ...]:
-    """Return the columns that the encoder reads; refuse data without them, and rows whose text is not text."""
-    require_columns(data, text_column=text_column, text_pair_column=text_pair_column, label_column=label_column)
-    columns = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
-    for column in columns:
-        require_text(data, column)
-    return columns
-
-
-def encode_texts(
-    texts: list[str], pairs: list[str] | None, tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> tuple[dict[str, list], int]:
-    """Return token ids of texts or of pairs, at most `max_length`, and the number of truncated rows.
-
-    The longer text of a pair is truncated first. Token types are asked for, since tokenizers of ALBERT and XLNet may
-    return them only on request, and left out where none is above 0: to XLM a token type of 0 is not the same as none.
-    XLNet's `<cls>` has one of its own.
-
-    >>> encode_texts(["w5", "w6 w7 w8"], None, doctest_tokenizer(), 4)[0]["input_ids"]
-    [[5], [6, 7, 8]]
-    >>> encoded, truncated = encode_texts(["w5 w6"], ["w7 w8 w9"], doctest_tokenizer(), 4)
-    >>> encoded["input_ids"], encoded["token_type_ids"], truncated
-    ([[5, 6, 7, 8]], [[0, 0, 1, 1]], 1)
-    """
-    encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=max_length, return_token_type_ids=True)
-    if encoded.encodings is None:  # a tokenizer written in Python does not say what it cut off
-        whole = tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]
-        truncated = sum(len(ids) > max_length for ids in whole)
-    else:
-        truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    if not any(map(any, encoded["token_type_ids"])):
-        del encoded["token_type_ids"]
-    return dict(encoded), truncated
-
-
-def encode_splits(
-    data: datasets.DatasetDict,
-    columns: tuple[str, ...],
-    labels: dict[str, list],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-) -> tuple[dict[str, datasets.Dataset], list[str]]:
-    """Tokenize the text `columns`, and add `labels`; returns the splits, and a line about each for the plan."""
-    encoded, plan = {}, []
-    for split, rows in data.items():
-        texts, pairs = rows[columns[0]][:], rows[columns[1]][:] if len(columns) > 1 else None
-        tokenized, truncated = encode_texts(texts, pairs, tokenizer, max_length)
-        encoded[split] = datasets.Dataset.from_dict({**tokenized, "labels": labels[split]})
-        plan.append(describe_lengths(split, tokenized["input_ids"], truncated))
-    return encoded, plan
-
-
-def describe_lengths(split: str, input_ids: Sequence[Sequence[Any]], truncated: int) -> str:
-    """Return a line about a tokenized split, for the plan."""
-    lengths = list(map(len, input_ids))
-    return (
-        f"{split}: {len(lengths):,} examples of {sum(lengths) / len(lengths):.0f} tokens on average, {max(lengths)} "
-        f"at most; {truncated / len(lengths):.1%} are truncated"
-    )
-
-
-def right_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy of the tokenizer that pads on the right, for labels that are positions."""
-    copied = copy.copy(tokenizer)
-    copied.padding_side = "right"
-    return copied

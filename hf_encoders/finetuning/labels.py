@@ -1,21 +1,17 @@
-"""Labels as they are in the user's data, text or numbers, to names of classes; and weights of classes in the loss."""
+"""Labels as they are in the user's data, text or numbers, to names of classes."""
 
 import ast
 import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import datasets
-import numpy as np
-import torch
 
-from hf_encoders.finetuning.data import require_columns
-from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.models.encoder_losses import normalised
+from hf_encoders.finetuning.task import require_columns
 from hf_encoders.objectives.batch import IGNORED
 
 
@@ -76,22 +72,21 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
     """
     labels: dict[str, list[str]] = {}
     for split, rows in data.items():
-        known, labels[split], values = names_of_column(rows, column), [], rows[column][:]
+        known, values = names_of_column(rows, column), rows[column][:]
         row = row_of_several(values)
         if row is not None:
             raise ValueError(
                 f"{split} data, row {row}: {column} is {values[row]!r}: for several labels use --multi-label."
             )
-        for row, label in enumerate(values):
-            name = name_of(label, known)
-            if name is None:
-                raise ValueError(
-                    f"{split} data, row {row}: {column} is {label!r}, which marks no label: give the row one, or "
-                    f"leave it out{'; --test-split none leaves out a test set without labels' * (split == 'test')}."
-                )
-            labels[split].append(name)
-    names = names_of_column(data["train"], column) or class_names(labels["train"])
-    return labels, checked_names(names, labels, column)
+        names = [name_of(label, known) for label in values]
+        if None in names:
+            row = names.index(None)
+            raise ValueError(
+                f"{split} data, row {row}: {column} is {values[row]!r}, which marks no label: give the row one, or "
+                f"leave it out{'; --test-split none leaves out a test set without labels' * (split == 'test')}."
+            )
+        labels[split] = names
+    return labels, classes_of(labels, data, column)
 
 
 def row_of_several(labels: Sequence[Any]) -> int | None:
@@ -128,27 +123,23 @@ def read_label_lists(
     [column] = columns
     labels: dict[str, list[list[str]]] = {}
     for split, rows in data.items():
-        known = names_of_column(rows, column)
-        values = rows[column][:]
+        known, values = names_of_column(rows, column), rows[column][:]
         lists = [split_labels(value, separator, f"{split} data, row {i}: {column}") for i, value in enumerate(values)]
         if split == "train" and are_binary(lists):
             raise ValueError(
                 f"train data, row 0: {column} is {values[0]!r}: rows of 0 and 1 do not name the labels. Give one "
                 "column per label (--label-column pump,valve,fault), or the names of each row's labels."
             )
-        labels[split] = []
-        for row, elements in enumerate(lists):
-            # The number -1 fills up lists; as text it may be a class.
-            names = [None if element == -1 else name_of(element, known) for element in elements]
+        # The number -1 fills up lists; as text it may be a class.
+        labels[split] = [[None if label == -1 else name_of(label, known) for label in row] for row in lists]
+        for row, names in enumerate(labels[split]):
             if None in names:
                 raise ValueError(
-                    f"{split} data, row {row}: {column} is {values[row]!r}, and {elements[names.index(None)]!r} is no "
-                    "label: leave it out of the list; an empty list is a row without labels."
+                    f"{split} data, row {row}: {column} is {values[row]!r}, and {lists[row][names.index(None)]!r} is "
+                    "no label: leave it out of the list; an empty list is a row without labels."
                 )
-            labels[split].append(names)
     occurring = {split: list(chain.from_iterable(rows)) for split, rows in labels.items()}
-    names = names_of_column(data["train"], column) or class_names(occurring["train"])
-    return labels, checked_names(names, occurring, column)
+    return labels, classes_of(occurring, data, column)
 
 
 def label_columns(data: datasets.DatasetDict, column: str | Sequence[str], multi_label: bool) -> list[str]:
@@ -199,8 +190,8 @@ def split_labels(labels: Any, separator: str, where: str) -> list:
         elements = [label for label in labels.split(separator) if label.strip()]
     if elements is None or any(isinstance(element, list | dict) for element in elements):
         raise ValueError(
-            f"{where} is {labels!r}, which is not a list of labels: write it as ['pump', 'fault'], with quotation "
-            "marks and commas, or without brackets."
+            f"{where} is {labels!r}, which is not a list of labels: write it as ['pump', 'fault'], or without "
+            "brackets."
         )
     return elements
 
@@ -236,9 +227,9 @@ def are_binary(rows: list[list]) -> bool:
     return any(len(set(row)) < len(row) for row in rows) or (len(lengths) == 1 and lengths != {1})
 
 
-def checked_names(names: list[str], labels: dict[str, list[str]], column: str) -> list[str]:
-    """Return `names`, each once; refuse labels of any split that are not among them."""
-    names = list(dict.fromkeys(names))
+def classes_of(labels: dict[str, list[str]], data: datasets.DatasetDict, column: str) -> list[str]:
+    """Return the names of the classes, each once; refuse labels of any split that are not among them."""
+    names = list(dict.fromkeys(names_of_column(data["train"], column) or class_names(labels["train"])))
     for split, values in labels.items():
         unseen = sorted(set(values) - set(names))
         if unseen:
@@ -262,7 +253,7 @@ def class_fields(names: list[str], column: str) -> dict[str, Any]:
     }
 
 
-def describe_names(names: list[str], kind: str, most: int = 10) -> list[str]:
+def describe_names(names: list[str], kind: str) -> list[str]:
     """Return lines about the names of classes for the plan, with a warning of those that differ in capitals only.
 
     >>> describe_names(["Bad", "bad", "good"], "classes")[1]
@@ -270,73 +261,11 @@ def describe_names(names: list[str], kind: str, most: int = 10) -> list[str]:
     """
     alike = defaultdict(list)
     for name in names:
-        alike[name.casefold()].append(name)
-    lines = [f"{len(names)} {kind}: {', '.join(names[:most])}{' ...' if len(names) > most else ''}"]
-    for same in alike.values():
-        if len(same) > 1:
-            listed = ", ".join(map(repr, same))
-            lines.append(
-                f"WARNING: the {kind} {listed} differ in capitals only: write them alike if they mean the same."
-            )
-    return lines
-
-
-def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:
-    """Return a weight for each class from `["balanced"]` or `label=weight` words; classes not named weigh 1."""
-    if not words:
-        return None
-    if task.label_names is None or task.config_fields.get("problem_type") == "multi_label_classification":
-        raise ValueError("--class-weights is for tasks with one class per row or token: leave it out.")
-    if words == ["balanced"]:
-        return balanced_weights(task.train_set["labels"], task.label_names)
-    weights = dict.fromkeys(task.label_names, 1.0)
-    for word in words:
-        name, _, weight = word.rpartition("=")
-        if name not in weights:
-            raise ValueError(f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)}.")
-        try:
-            weights[name] = float(weight)
-        except ValueError:
-            raise ValueError(f"--class-weights {word!r}: {weight!r} is not a number.") from None
-        if not weights[name] >= 0:
-            raise ValueError(f"--class-weights {word!r}: a weight must be at least 0.")
-    return list(weights.values())
-
-
-def balanced_weights(labels: Any, names: list[str]) -> list[float]:
-    """Return `items / (classes * items of the class)` for each class, as in scikit-learn; their mean over items is 1.
-
-    `labels` are class ids of training rows, or lists of those of tokens, -100 for none.
-
-    >>> balanced_weights([0, 0, 0, 1], ["no", "yes"])
-    [0.6666666666666666, 2.0]
-    """
-    items = np.concatenate([np.atleast_1d(np.asarray(row)) for row in labels])
-    counts = np.bincount(items[items != IGNORED], minlength=len(names))
-    missing = [name for name, count in zip(names, counts, strict=True) if count == 0]
-    if missing:
-        raise ValueError(f"--class-weights balanced: no training row has {', '.join(missing)}: use label=weight.")
-    return (counts.sum() / (len(names) * counts)).tolist()
-
-
-def class_weighted_loss(weights: list[float]) -> Callable[..., torch.Tensor]:
-    r"""Return `Trainer`'s `compute_loss_func` for `sum_i w(y_i) * -log p(y_i) / number of labelled items`.
-
-    The divisor counts the items of the whole batch, over accumulated micro-batches and processes, so the loss does not
-    depend on how the batch is split. `torch.nn.CrossEntropyLoss` divides by `sum_i w(y_i)` instead, which a
-    micro-batch cannot know of the others; with balanced weights both are equal on average.
-
-    >>> loss = class_weighted_loss([1.0, 3.0])
-    >>> scores = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
-    >>> loss({"logits": scores}, torch.tensor([0, 1])).item() / torch.tensor(2.0).log().item()
-    2.0
-    """
-
-    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
-        logits = outputs["logits"].float().flatten(0, -2)
-        labels = labels.to(logits.device).flatten()
-        weight = torch.tensor(weights, dtype=logits.dtype, device=logits.device)
-        total = torch.nn.functional.cross_entropy(logits, labels, weight, reduction="sum", ignore_index=IGNORED)
-        return normalised(total, labels.ne(IGNORED).sum(), num_items_in_batch)
-
-    return loss
+        alike[name.casefold()].append(repr(name))
+    shown = ", ".join(names[:10]) + " ..." * (len(names) > 10)
+    warnings = [
+        f"WARNING: the {kind} {', '.join(same)} differ in capitals only: write them alike if they mean the same."
+        for same in alike.values()
+        if len(same) > 1
+    ]
+    return [f"{len(names)} {kind}: {shown}", *warnings]

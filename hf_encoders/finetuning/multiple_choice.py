@@ -47,39 +47,47 @@ def prepare(
     import datasets
     from transformers import AutoModelForMultipleChoice, DataCollatorForMultipleChoice
 
-    from hf_encoders.finetuning.data import describe_lengths, encode_texts, require_columns, require_text
-    from hf_encoders.finetuning.task import Baseline, PreparedTask, constant_metrics, most_frequent
+    from hf_encoders.finetuning.task import (
+        PreparedTask,
+        constant_metrics,
+        describe_lengths,
+        encode_texts,
+        most_frequent,
+        require_columns,
+        require_text,
+    )
 
-    require_columns(data, prompt_column=prompt_column, label_column=label_column)
     for column in ending_columns:
-        require_columns(data, ending_columns=column)
+        require_columns(data, prompt_column=prompt_column, ending_columns=column, label_column=label_column)
     require_text(data, prompt_column)
     choices = {split: read_choices(rows, ending_columns, split) for split, rows in data.items()}
     num_choices = len(choices["train"][0])
     encoded, plan = {}, []
     for split, rows in data.items():
-        for row, endings in enumerate(choices[split]):
+        for row, (endings, label) in enumerate(zip(choices[split], rows[label_column], strict=True)):
+            where = f"{split} data, row {row}"
             if len(endings) != num_choices or num_choices < 2:
                 raise ValueError(
-                    f"{split} data, row {row}: {len(endings)} endings, but train row 0 has {num_choices}: every row "
-                    "needs the same number, at least 2."
+                    f"{where}: {len(endings)} endings, but train row 0 has {num_choices}: every row needs the same "
+                    "number, at least 2."
                 )
-        labels = [
-            read_choice(label, num_choices, f"{split} data, row {i}") for i, label in enumerate(rows[label_column])
-        ]
+            if str(label) not in map(str, range(num_choices)):
+                raise ValueError(
+                    f"{where}: label {label!r} must be the number of an ending, from 0 to {num_choices - 1}."
+                )
+        labels = list(map(int, rows[label_column]))
         prompts = [prompt for prompt in rows[prompt_column] for _ in range(num_choices)]
         endings = [ending for row in choices[split] for ending in row]
         columns, truncated = encode_texts(prompts, endings, tokenizer, max_length)
         plan.append(describe_lengths(f"{split}, each ending", columns["input_ids"], truncated))
-        encoded[split] = datasets.Dataset.from_dict(
-            {**{name: grouped(values, num_choices) for name, values in columns.items()}, "labels": labels}
-        )
+        starts = range(0, len(prompts), num_choices)
+        rows_of = {name: [values[i : i + num_choices] for i in starts] for name, values in columns.items()}
+        encoded[split] = datasets.Dataset.from_dict({**rows_of, "labels": labels})
     train_set = encoded.pop("train")
-
-    def baseline(split: str) -> dict[str, float]:
-        labels = encoded[split]["labels"][:]
-        return constant_metrics(choice_accuracy, most_frequent(labels, num_choices), labels)
-
+    baselines = {}
+    for split, rows in encoded.items():
+        labels = rows["labels"][:]
+        baselines[split] = constant_metrics(choice_accuracy, most_frequent(labels, num_choices), labels)
     return PreparedTask(
         auto_class=AutoModelForMultipleChoice,
         config_fields={},
@@ -88,7 +96,8 @@ def prepare(
         data_collator=DataCollatorForMultipleChoice(tokenizer),
         compute_metrics=lambda split: choice_accuracy,
         main_metric="accuracy",
-        baseline=Baseline("most frequent ending", baseline),
+        baseline="most frequent ending",
+        baseline_metrics=baselines,
         input_columns=(prompt_column, *ending_columns),
         plan=[*plan, f"{num_choices} endings per row"],
     )
@@ -104,18 +113,6 @@ def read_choices(rows: datasets.Dataset, columns: Sequence[str], split: str) -> 
         if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
             raise ValueError(f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings must be text.")
     return choices
-
-
-def read_choice(label: int | str, num_choices: int, where: str) -> int:
-    """Return the number of the right ending, from 0 to `num_choices - 1`; also from text."""
-    if str(label) not in map(str, range(num_choices)):
-        raise ValueError(f"{where}: label {label!r} must be the number of an ending, from 0 to {num_choices - 1}.")
-    return int(label)
-
-
-def grouped(values: list, size: int) -> list[list]:
-    """Return values in lists of `size`."""
-    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def choice_accuracy(prediction: EvalPrediction) -> dict[str, float]:

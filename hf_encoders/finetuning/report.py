@@ -12,9 +12,9 @@ import datasets
 import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from hf_encoders.finetuning.runs import RunResult, RunSettings, defaults
-from hf_encoders.finetuning.shared_options import DataSource
-from hf_encoders.finetuning.task import PreparedTask, compared
+from hf_encoders.finetuning.data import DataSource
+from hf_encoders.finetuning.runs import RunResult, RunSettings, num_steps, rate_of_width
+from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.publishing.files import save_tokenizer
 from hf_encoders.publishing.record import TrainingRecord, facts_of_this_process, name_of_checkpoint
@@ -26,39 +26,45 @@ RESULTS_FILE = "results.json"
 DIGITS = 4  # of a metric
 FAR_ABOVE = 30  # multiple of the default learning rate above which a warning is printed
 COUNTS = ("_number", "total", "_thresh")  # endings of metrics that do not measure quality
+# Standard errors above the baseline from which on a metric is more than chance: about 2 in 100 exceed them by chance.
+STANDARD_ERRORS = 2.0
+CORRELATIONS = ("pearsonr", "spearmanr", "matthews_correlation")
 
 
-def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, steps: int, seeds: list[int]) -> None:
-    """Print what the runs will do."""
-    training = settings.training
+def print_plan(
+    task: PreparedTask,
+    settings: RunSettings,
+    user_fields: dict[str, Any],
+    config: PreTrainedConfig,
+    max_length: int,
+    seeds: list[int],
+) -> None:
+    """Print what the runs will do, which defaults were chosen, and warnings."""
+    training, examples = settings.training, len(task.train_set)
     rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    print(f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}")
-    for line in (f"longest input: {max_length} tokens", *task.plan):
-        print(f"  {line}")
-    print(f"  {steps:,} steps of {rows} rows per device, learning rate {training['learning_rate']:g}, seeds {seeds}")
+    steps, rate = num_steps(training, examples), training["learning_rate"]
+    lines = [f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}"]
+    lines += [f"longest input: {max_length} tokens", *task.plan]
+    lines.append(f"{steps:,} steps of {rows} rows per device, learning rate {rate:g}, seeds {seeds}")
     if settings.layer_decay != 1:
-        print(f"  learning rate of each layer: {settings.layer_decay:g} times the next one's")
+        lines.append(f"learning rate of each layer: {settings.layer_decay:g} times the next one's")
     if settings.class_weights is not None:
         weights = zip(task.label_names, settings.class_weights, strict=True)
-        print(f"  class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in weights)}")
-
-
-def print_choices(
-    user_fields: dict[str, Any], training: dict[str, Any], config: PreTrainedConfig, examples: int
-) -> None:
-    """Print the learning rate and epochs if they are defaults, and a warning if the rate is unusually high."""
-    usual = defaults(config, examples, training)
-    names = {"learning_rate": "learning rate"} | (
-        {"num_train_epochs": "epochs"} if training["max_steps"] == -1 else {}
-    )
-    chosen = [f"{name} {training[field]:g}" for field, name in names.items() if field not in user_fields]
+        lines.append(f"class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in weights)}")
+    chosen = [] if "learning_rate" in user_fields else [f"learning rate {rate:g}"]
+    if training["max_steps"] == -1 and "num_train_epochs" not in user_fields:
+        chosen.append(f"epochs {training['num_train_epochs']:g}")
     if chosen:
-        print(f"  chosen for width {config.hidden_size} and {examples:,} training examples: {', '.join(chosen)}")
-    if training["learning_rate"] > FAR_ABOVE * usual["learning_rate"]:
+        lines.append(f"chosen for width {config.hidden_size} and {examples:,} training examples: {', '.join(chosen)}")
+    print("\n  ".join(lines))
+    usual = rate_of_width(config.hidden_size)
+    if rate > FAR_ABOVE * usual:
         print(
-            f"WARNING: --learning-rate {training['learning_rate']:g} is far above {usual['learning_rate']:g}, the "
-            "default for an encoder of this width: training may diverge."
+            f"WARNING: --learning-rate {rate:g} is far above {usual:g}, the default for an encoder of this width: "
+            "training may diverge."
         )
+    for warning in task.warnings:
+        print(f"WARNING: {warning}")
 
 
 def print_outcome(results: list[RunResult], task: PreparedTask, path: Path) -> None:
@@ -76,21 +82,15 @@ def print_outcome(results: list[RunResult], task: PreparedTask, path: Path) -> N
 def format_table(results: list[RunResult], task: PreparedTask) -> str:
     """Format a row for each metric of each set: all seeds, mean ± standard deviation, and the task's baseline."""
     rows = [["set", "metric", *(f"seed {result.seed}" for result in results), "mean ± standard deviation"]]
-    if task.baseline is not None:
-        rows[0].append(f"baseline: {task.baseline.name}")
+    rows[0] += [f"baseline: {task.baseline}"] if task.baseline else []
     for name in results[0].metrics:
-        baseline = baseline_metrics(task, name)
+        baseline = task.baseline_metrics.get(name, {})
         for metric, values in over_seeds(results, name).items():
             rows.append([name, metric, *(f"{value:.{DIGITS}f}" for value in values)])
             rows[-1].append(mean_and_deviation(values, DIGITS))
-            if task.baseline is not None:
+            if task.baseline:
                 rows[-1].append(f"{baseline[metric]:.{DIGITS}f}" if metric in baseline else "")
     return text_table(rows)
-
-
-def baseline_metrics(task: PreparedTask, name: str) -> dict[str, float]:
-    """Return the baseline's metrics on an evaluation set; empty for a task without a baseline."""
-    return {} if task.baseline is None else task.baseline.metrics(name)
 
 
 def over_seeds(results: list[RunResult], name: str) -> dict[str, list[float]]:
@@ -106,14 +106,38 @@ def baseline_warnings(result: RunResult, task: PreparedTask) -> list[str]:
     for name, metrics in result.metrics.items():
         if name in result.only_class:
             warnings.append(f"{name}: all predictions are {result.only_class[name]!r}, whatever the input.")
-        if task.baseline is not None:
-            rows = task.eval_sets[name]
-            items = len(rows)
-            if "labels" in rows.column_names:  # a metric averages over labels of rows, or of words
-                items = int(sum((np.asarray(labels) != IGNORED).sum() for labels in rows["labels"]))
-            warning = compared(task.main_metric, metrics[task.main_metric], task.baseline, name, items)
-            warnings += [] if warning is None else [warning]
+        rows = task.eval_sets[name]
+        items = len(rows)
+        if "labels" in rows.column_names:  # a metric averages over labels of rows, or of words
+            items = int(sum((np.asarray(labels) != IGNORED).sum() for labels in rows["labels"]))
+        value, least = metrics[task.main_metric], task.baseline_metrics.get(name, {}).get(task.main_metric)
+        fault = None if least is None else near_baseline(task.main_metric, value, least, items)
+        if fault is not None:
+            warnings.append(
+                f"{name}: {task.main_metric} {value:.4f} is {fault} ({task.baseline}). The model may have learned "
+                "nothing: try a higher learning rate, more epochs, more rows, or another encoder."
+            )
     return warnings
+
+
+def near_baseline(metric: str, value: float, baseline: float, items: int) -> str | None:
+    """Return how a metric over `items` items fails to exceed its baseline; None if it does.
+
+    A share, or a correlation of 0, may exceed it by `STANDARD_ERRORS` by chance; other metrics have no simple rule.
+
+    >>> near_baseline("accuracy", 0.52, 0.5, 400), near_baseline("accuracy", 0.56, 0.5, 400)
+    ('not clearly better than the baseline of 0.5000: 400 items leave ±0.050 to chance', None)
+    """
+    chance = 0.0
+    if metric == "accuracy":
+        chance = STANDARD_ERRORS * (baseline * (1 - baseline) / items) ** 0.5
+    elif metric in CORRELATIONS:
+        chance = STANDARD_ERRORS / items**0.5
+    if value > baseline + chance:
+        return None
+    if value > baseline:
+        return f"not clearly better than the baseline of {baseline:.4f}: {items:,} items leave ±{chance:.3f} to chance"
+    return f"no better than the baseline of {baseline:.4f}"
 
 
 def repeated_rows(data: datasets.DatasetDict, columns: Sequence[str]) -> dict[str, int]:
@@ -130,8 +154,6 @@ def repeated_rows(data: datasets.DatasetDict, columns: Sequence[str]) -> dict[st
     def normalised(value: Any) -> Any:
         return tuple(map(normalised, value)) if isinstance(value, list | tuple) else " ".join(str(value).split())
 
-    if not columns:
-        return {}
     inputs = {
         split: list(zip(*(map(normalised, rows[column]) for column in columns), strict=True))
         for split, rows in data.items()
@@ -157,7 +179,7 @@ def write_results(
     source: DataSource,
     folder: Path,
     repeated: dict[str, int],
-) -> Path:
+) -> None:
     """Write `results.json`; `repeated` counts the rows of each evaluation set that are training rows too."""
 
     def summary(values: list[float]) -> dict[str, float | None]:
@@ -169,28 +191,22 @@ def write_results(
         for name in results[0].metrics
     }
     warnings = {result.seed: baseline_warnings(result, task) for result in results}
+    data = {key: value for key, value in vars(source).items() if value is not None}
+    for name in {"train", "validation", "test", "dataset"} & set(data):
+        # Files are called `data_name` if there is one; paths outside of the working directory lose their folders.
+        is_named = source.data_name is not None and Path(data[name]).exists()
+        data[name] = source.data_name if is_named else published_path(data[name])
     content = {
         "main_metric": task.main_metric,
         "summary": summaries,
-        "baseline": {name: baseline_metrics(task, name) for name in task.eval_sets},
+        "baseline": task.baseline_metrics,
         "repeated_rows": repeated,
         "warnings": {seed: of_seed for seed, of_seed in warnings.items() if of_seed},
         "seeds": [{f.name: getattr(result, f.name) for f in fields(result) if f.repr} for result in results],
-        "data": _public_source(source),
+        "data": data,
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
     }
-    path = folder / RESULTS_FILE
-    write_whole(path, json.dumps(_finite(published(content)), indent=2, default=str) + "\n")
-    return path
-
-
-def _public_source(source: DataSource) -> dict[str, Any]:
-    """Replace paths outside of the working directory by base names, and files by `data_name` if there is one."""
-    values = {key: value for key, value in vars(source).items() if value is not None}
-    for name in {"train", "validation", "test", "dataset"} & set(values):
-        is_named = source.data_name is not None and Path(values[name]).exists()
-        values[name] = source.data_name if is_named else published_path(values[name])
-    return values
+    write_whole(folder / RESULTS_FILE, json.dumps(_finite(published(content)), indent=2, default=str) + "\n")
 
 
 def _finite(value: Any) -> Any:
@@ -219,9 +235,8 @@ def make_record(
     source: DataSource,
     hub_task: str,
     command: str,
-    warnings: Sequence[str] = (),
 ) -> TrainingRecord:
-    """Return the facts of one seed's model, for its card; `results` are of all seeds, `warnings` about the data."""
+    """Return the facts of one seed's model, for its card; `results` are of all seeds."""
     schedule = {
         "optimizer steps": result.steps,
         "epochs": result.epochs,
@@ -243,32 +258,27 @@ def make_record(
         **facts_of_this_process(),
         seconds=result.seconds,
         tokens_per_second=result.tokens_per_second,
-        evaluation=list(_evaluation(result, results, task, source, hub_task)),
+        evaluation=list(_evaluation(result, results, task, {"task": hub_task, "dataset": source.name})),
         command=command,
         base_model=None if settings.from_scratch else name_of_checkpoint(settings.model),
         dataset_ids=[source.dataset] if is_on_hub else [],
-        warnings=[*warnings, *baseline_warnings(result, task)],
+        warnings=[*task.warnings, *baseline_warnings(result, task)],
     )
 
 
 def _evaluation(
-    result: RunResult, results: list[RunResult], task: PreparedTask, source: DataSource, hub_task: str
+    result: RunResult, results: list[RunResult], task: PreparedTask, names: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield an entry of the card for each metric of each evaluation set."""
-    for name in result.metrics:
-        baseline = baseline_metrics(task, name)
-        for metric, values in over_seeds(results, name).items():
+    """Yield an entry of the card for each metric of each evaluation set; `names` begin it."""
+    for split in result.metrics:
+        baseline = task.baseline_metrics.get(split, {})
+        for metric, values in over_seeds(results, split).items():
             if metric == "loss" or metric.endswith(COUNTS) or not all(map(math.isfinite, values)):
                 continue
-            entry = {
-                "task": hub_task,
-                "dataset": source.name,
-                "split": name,
-                "metric": metric,
-                "value": round(result.metrics[name][metric], DIGITS),
-            }
+            value = round(result.metrics[split][metric], DIGITS)
+            entry = {**names, "split": split, "metric": metric, "value": value}
             if metric in baseline:
-                entry["baseline"] = f"{task.baseline.name} {baseline[metric]:.3f}"
+                entry["baseline"] = f"{task.baseline} {baseline[metric]:.3f}"
             if len(results) > 1:
                 of_seeds = zip(results, values, strict=True)
                 entry["seeds"] = {str(of_seed.seed): round(value, DIGITS) for of_seed, value in of_seeds}

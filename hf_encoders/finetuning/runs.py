@@ -7,6 +7,7 @@ not computed, so rows are not grouped by length.
 
 import math
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +25,10 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.finetuning.labels import class_weighted_loss
-from hf_encoders.finetuning.shared_options import (
-    BASE_EPOCHS,
-    BASE_WIDTH,
-    DEFAULTS,
-    LEAST_STEPS,
-    MOST_EPOCHS,
-    rate_of_width,
-)
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import load_config, load_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.models.encoder_losses import normalised
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.tokenizer_loading import set_inputs
 from hf_encoders.training.callbacks import CompactProgressCallback
@@ -55,6 +48,25 @@ LOGS = "runs"  # of TensorBoard, in the folder that a trainer writes to
 PREFIX = "evaluated set"
 # What `Trainer` adds to the metrics of an evaluation.
 NOT_A_METRIC = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+# Batch size, epochs and learning rate are within the ranges of BERT, appendix A.3; 10 % of warm-up as there. Learning
+# rate and epochs are those for the papers' width; `with_defaults` raises both for narrower encoders.
+BASE_WIDTH = 768
+BASE_RATE = 5e-5
+BASE_EPOCHS = 3.0
+HIGHEST_RATE = 1e-3
+LEAST_STEPS = 500
+MOST_EPOCHS = 50
+DEFAULTS: dict[str, Any] = {
+    "per_device_train_batch_size": 32,
+    "per_device_eval_batch_size": 64,
+    "max_steps": -1,
+    "warmup_steps": 0.1,
+    "weight_decay": 0.01,
+    "gradient_accumulation_steps": 1,
+    "optim": "adamw",
+    "bf16": False,
+    "fp16": False,
+}
 
 
 @dataclass(frozen=True)
@@ -65,14 +77,14 @@ class RunSettings:
     classes: str = "hf_encoders"  # or `transformers`, for its own model classes
     from_scratch: bool = False  # initialise all weights randomly instead of loading them, as a baseline
     new_head: bool = False  # initialise the head randomly even if the checkpoint has one
-    class_weights: list[float] | None = None  # a weight for each class, see `labels.py`
+    class_weights: list[float] | None = None  # a weight for each class, see `read_class_weights`
     # `best` keeps the weights with the best `main_metric` on `validation` over all evaluations, `last` those after the
     # last step, as does `best` without a validation set.
     checkpoint: str = "best"
     patience: int | None = None  # stop after this many evaluations without improvement
     layer_decay: float = 1.0  # each layer's learning rate as a share of that of the layer above
     # Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`; the others are those of
-    # `defaults`.
+    # `with_defaults`.
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -125,7 +137,7 @@ def finetune(
     config = load_config(settings.model, settings.classes)
     if isinstance(config, EncoderConfig):
         set_inputs(tokenizer, config)
-    settings = with_defaults(settings, config, task)
+    settings = with_defaults(settings, config, len(task.train_set))
     model = load_model(
         settings.model, task.auto_class, config, task.config_fields, settings.from_scratch, settings.new_head
     )
@@ -227,44 +239,48 @@ def reuse_head(model: PreTrainedModel, before: dict[int, str], after: dict[int, 
             weight.copy_(weight[[ids[after[class_id]] for class_id in range(len(after))]])
 
 
-def defaults(config: PreTrainedConfig, examples: int, user_fields: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the fields of `TrainingArguments` that fine-tuning uses unless the user sets them.
+def rate_of_width(width: int, base: float = BASE_RATE) -> float:
+    """Return the learning rate for an encoder's hidden size, from that for 768: narrower ones take a higher rate.
+
+    >>> rate_of_width(1024), rate_of_width(384), rate_of_width(128)
+    (5e-05, 0.0002, 0.001)
+    """
+    return min(HIGHEST_RATE, float(f"{base * max(1, BASE_WIDTH / width) ** 2:.1e}"))
+
+
+def with_defaults(settings: RunSettings, config: PreTrainedConfig, examples: int) -> RunSettings:
+    """Return the settings with every field of `TrainingArguments` that fine-tuning sets unless the user does.
 
     An encoder narrower than 768 often predicts the most frequent class only with the papers' 5e-5 and 3 epochs. For
     hidden size H below 768 the learning rate is 5e-5 x (768 / H)^2, at most 1e-3, and the epochs are enough for 500
     optimizer steps, from 3 to 50. docs/measurements.md has the measurements.
 
     Args:
+        settings (`RunSettings`): Those that the user set; the batch size determines the steps per epoch.
         config (`PreTrainedConfig`): Of the encoder, with `hidden_size`.
         examples (`int`): Rows, or windows, of the training set.
-        user_fields (`dict`, *optional*): The fields that the user set; the batch size determines the steps per epoch.
 
     >>> from transformers import BertConfig
     >>> for width, examples in ((768, 1600), (256, 1600), (128, 100_000), (64, 40)):
-    ...     training = defaults(BertConfig(hidden_size=width), examples)
+    ...     training = with_defaults(RunSettings("encoder"), BertConfig(hidden_size=width), examples).training
     ...     print(width, training["learning_rate"], training["num_train_epochs"])
     768 5e-05 3.0
     256 0.00045 10.0
     128 0.001 3.0
     64 0.001 50.0
     """
+    training = DEFAULTS | {name: value for name, value in settings.training.items() if value is not None}
     epochs = BASE_EPOCHS
     if config.hidden_size < BASE_WIDTH:
-        needed = math.ceil(LEAST_STEPS / steps_per_epoch({**DEFAULTS, **(user_fields or {})}, examples))
+        needed = math.ceil(LEAST_STEPS / steps_per_epoch(training, examples))
         epochs = float(min(max(needed, BASE_EPOCHS), MOST_EPOCHS))
-    return {**DEFAULTS, "learning_rate": rate_of_width(config.hidden_size), "num_train_epochs": epochs}
+    rate = rate_of_width(config.hidden_size)
+    return replace(settings, training={"learning_rate": rate, "num_train_epochs": epochs, **training})
 
 
 def steps_per_epoch(training: dict[str, Any], examples: int) -> int:
     """Return the optimizer steps per epoch, in one process."""
-    rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    return math.ceil(examples / rows)
-
-
-def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:
-    """Return the settings, completed with `defaults`."""
-    chosen = {name: value for name, value in settings.training.items() if value is not None}
-    return replace(settings, training={**defaults(config, len(task.train_set), chosen), **chosen})
+    return math.ceil(examples / (training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]))
 
 
 def num_steps(training: dict[str, Any], examples: int) -> int:
@@ -361,22 +377,78 @@ def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, che
     except ValueError as error:
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
     check_precision(arguments)
-    check_label_smoothing(arguments, task, settings)
+    if arguments.label_smoothing_factor:
+        check_label_smoothing(arguments, task, settings)
     optimizer_class(settings.training["optim"], arguments)  # validates
     return arguments
 
 
 def check_label_smoothing(arguments: TrainingArguments, task: PreparedTask, settings: RunSettings) -> None:
     """Refuse label smoothing where `Trainer` would leave it out, fail, or sum micro-batches instead of averaging."""
-    if not arguments.label_smoothing_factor:
-        return
     option = f"--label-smoothing-factor {arguments.label_smoothing_factor:g}"
     is_of_classes = task.config_fields.get("problem_type") not in ("regression", "multi_label_classification")
     if "labels" not in task.train_set.column_names or not is_of_classes:
         raise ValueError(f"{option} is for tasks with one class per row or token: leave it out.")
-    for is_set, name in (
-        (settings.class_weights is not None, "--class-weights"),
-        (arguments.gradient_accumulation_steps > 1, "--accumulation"),
-    ):
-        if is_set:
-            raise ValueError(f"{option} does not go with {name}: leave one of the two out.")
+    if settings.class_weights is not None or arguments.gradient_accumulation_steps > 1:
+        raise ValueError(f"{option} does not go with --class-weights or --accumulation: leave one of the two out.")
+
+
+def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:
+    """Return a weight for each class from `["balanced"]` or `label=weight` words; classes not named weigh 1."""
+    if not words:
+        return None
+    if task.label_names is None or task.config_fields.get("problem_type") == "multi_label_classification":
+        raise ValueError("--class-weights is for tasks with one class per row or token: leave it out.")
+    if words == ["balanced"]:
+        return balanced_weights(task.train_set["labels"], task.label_names)
+    weights = dict.fromkeys(task.label_names, 1.0)
+    for word in words:
+        name, _, weight = word.rpartition("=")
+        if name not in weights:
+            raise ValueError(f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)}.")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            raise ValueError(f"--class-weights {word!r}: {weight!r} is not a number.") from None
+        if not weights[name] >= 0:
+            raise ValueError(f"--class-weights {word!r}: a weight must be at least 0.")
+    return list(weights.values())
+
+
+def balanced_weights(labels: Any, names: list[str]) -> list[float]:
+    """Return `items / (classes * items of the class)` for each class, as in scikit-learn; their mean over items is 1.
+
+    `labels` are class ids of training rows, or lists of those of tokens, -100 for none.
+
+    >>> balanced_weights([0, 0, 0, 1], ["no", "yes"])
+    [0.6666666666666666, 2.0]
+    """
+    items = np.concatenate([np.atleast_1d(np.asarray(row)) for row in labels])
+    counts = np.bincount(items[items != IGNORED], minlength=len(names))
+    missing = [name for name, count in zip(names, counts, strict=True) if count == 0]
+    if missing:
+        raise ValueError(f"--class-weights balanced: no training row has {', '.join(missing)}: use label=weight.")
+    return (counts.sum() / (len(names) * counts)).tolist()
+
+
+def class_weighted_loss(weights: list[float]) -> Callable[..., torch.Tensor]:
+    r"""Return `Trainer`'s `compute_loss_func` for `sum_i w(y_i) * -log p(y_i) / number of labelled items`.
+
+    The divisor counts the items of the whole batch, over accumulated micro-batches and processes, so the loss does not
+    depend on how the batch is split. `torch.nn.CrossEntropyLoss` divides by `sum_i w(y_i)` instead, which a
+    micro-batch cannot know of the others; with balanced weights both are equal on average.
+
+    >>> loss = class_weighted_loss([1.0, 3.0])
+    >>> scores = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
+    >>> loss({"logits": scores}, torch.tensor([0, 1])).item() / torch.tensor(2.0).log().item()
+    2.0
+    """
+
+    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
+        logits = outputs["logits"].float().flatten(0, -2)
+        labels = labels.to(logits.device).flatten()
+        weight = torch.tensor(weights, dtype=logits.dtype, device=logits.device)
+        total = torch.nn.functional.cross_entropy(logits, labels, weight, reduction="sum", ignore_index=IGNORED)
+        return normalised(total, labels.ne(IGNORED).sum(), num_items_in_batch)
+
+    return loss

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hf_encoders.finetuning.shared_options import add_text_columns
+from hf_encoders.finetuning.data import add_text_columns
 
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def prepare(
     """
     from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
-    from hf_encoders.finetuning.data import encode_splits, text_columns
     from hf_encoders.finetuning.labels import (
         class_fields,
         describe_names,
@@ -69,14 +68,23 @@ def prepare(
         read_label_lists,
         read_labels,
     )
-    from hf_encoders.finetuning.task import Baseline, PreparedTask, constant_metrics, most_frequent, most_frequent_set
+    from hf_encoders.finetuning.task import (
+        PreparedTask,
+        constant_metrics,
+        encode_splits,
+        most_frequent,
+        require_columns,
+        require_text,
+    )
 
     if multi_label and best_metric is not None:
         raise ValueError(f"--best-metric {best_metric} is for one label per row, not for --multi-label: leave it out.")
     if multi_label and not label_separator:
         raise ValueError("--label-separator is empty: give the text between the labels of a row.")
     labelled = label_columns(data, label_column, multi_label)
-    columns = text_columns(data, text_column, text_pair_column, labelled[0])
+    require_columns(data, text_column=text_column, text_pair_column=text_pair_column, label_column=labelled[0])
+    columns = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
+    require_text(data, *columns)
     if multi_label:
         labels, names = read_label_lists(data, labelled, label_separator)
     else:
@@ -88,29 +96,47 @@ def prepare(
         for split, values in labels.items()
     }
     encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
+    train_set = encoded.pop("train")
     compute = multi_label_metrics if multi_label else single_label_metrics
-
-    def baseline(split: str) -> dict[str, float]:
+    baselines = {}
+    for split in encoded:
         rows = numbers[split]
         scores = most_frequent_set(rows) if multi_label else most_frequent(rows, len(names))
-        return constant_metrics(compute, scores, rows)
-
+        baselines[split] = constant_metrics(compute, scores, rows)
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
         config_fields={
             **fields,
             "problem_type": "multi_label_classification" if multi_label else "single_label_classification",
         },
-        train_set=encoded.pop("train"),
+        train_set=train_set,
         eval_sets=encoded,
         data_collator=DataCollatorWithPadding(tokenizer),
         compute_metrics=lambda split: compute,
         main_metric="f1_micro" if multi_label else best_metric or "accuracy",
         label_names=names,
-        baseline=Baseline("most frequent labels" if multi_label else "most frequent label", baseline),
+        baseline="most frequent labels" if multi_label else "most frequent label",
+        baseline_metrics=baselines,
         input_columns=columns,
         plan=[*plan, *describe_names(names, "classes")],
     )
+
+
+def most_frequent_set(labels: Sequence[Sequence[float]]) -> list[float]:
+    """Return scores, 1 or -1, of the set of labels with the best micro-averaged F1 for multi-label rows.
+
+    >>> most_frequent_set([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]])
+    [1.0, 1.0, -1.0]
+    """
+    import numpy as np
+
+    counts = np.asarray(labels).sum(axis=0)
+    order = np.argsort(-counts, kind="stable")
+    sizes = np.arange(1, len(order) + 1)
+    f1 = 2 * counts[order].cumsum() / (sizes * len(labels) + counts.sum())
+    scores = np.full(len(order), -1.0)
+    scores[order[: f1.argmax() + 1]] = 1.0
+    return scores.tolist()
 
 
 def single_label_metrics(prediction: EvalPrediction) -> dict[str, float]:

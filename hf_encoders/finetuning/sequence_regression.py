@@ -10,7 +10,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
-from hf_encoders.finetuning.shared_options import add_text_columns
+from hf_encoders.finetuning.data import add_text_columns
 
 
 if TYPE_CHECKING:
@@ -45,18 +45,23 @@ def prepare(
     """
     from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
-    from hf_encoders.finetuning.data import encode_splits, text_columns
-    from hf_encoders.finetuning.task import Baseline, PreparedTask, constant_metrics
+    from hf_encoders.finetuning.task import (
+        PreparedTask,
+        constant_metrics,
+        encode_splits,
+        require_columns,
+        require_text,
+    )
 
-    columns = text_columns(data, text_column, text_pair_column, label_column)
+    require_columns(data, text_column=text_column, text_pair_column=text_pair_column, label_column=label_column)
+    columns = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
+    require_text(data, *columns)
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
-    if len(set(numbers["train"])) < 2:
-        raise ValueError(f"train data: {label_column} is {numbers['train'][0]} in every row: give two values or more.")
-    for split, values in numbers.items():
-        if set(values) == {HIDDEN}:
-            raise ValueError(f"{split} data: {label_column} is hidden ({HIDDEN:g}): use --{split}-split none.")
+    train = numbers["train"]
+    if len(set(train)) < 2:
+        raise ValueError(f"train data: {label_column} is {train[0]} in every row: give two values or more.")
     encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
-    mean = [sum(numbers["train"]) / len(numbers["train"])]
+    mean = [sum(train) / len(train)]
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
         config_fields={"num_labels": 1, "problem_type": "regression"},
@@ -65,11 +70,10 @@ def prepare(
         data_collator=DataCollatorWithPadding(tokenizer),
         compute_metrics=lambda split: correlations,
         main_metric="pearsonr",
-        baseline=Baseline(
-            "mean of the training numbers", lambda split: constant_metrics(correlations, mean, numbers[split])
-        ),
+        baseline="mean of the training numbers",
+        baseline_metrics={split: constant_metrics(correlations, mean, numbers[split]) for split in encoded},
         input_columns=columns,
-        plan=[*plan, f"numbers from {min(numbers['train']):g} to {max(numbers['train']):g}"],
+        plan=[*plan, f"numbers from {min(train):g} to {max(train):g}"],
     )
 
 
@@ -83,6 +87,8 @@ def read_numbers(labels: Any, split: str, column: str) -> list[float]:
             numbers.append(math.nan)
         if not math.isfinite(numbers[-1]):
             raise ValueError(f"{split} data, row {row}: {column} is {label!r}, not a finite number.")
+    if set(numbers) == {HIDDEN}:
+        raise ValueError(f"{split} data: {column} is hidden ({HIDDEN:g}): use --{split}-split none.")
     return numbers
 
 

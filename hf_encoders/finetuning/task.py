@@ -1,4 +1,4 @@
-"""The interface between the modules of the tasks and the training loop in `runs.py`.
+"""The interface between the modules of the tasks and the training loop in `runs.py`, and what the tasks share.
 
 A task is a module with a docstring, the help of its command, and two functions. `add_arguments(group)` adds the task's
 options, such as `--text-column`; those that all tasks share, such as `--model` and `--max-length`, belong to the
@@ -12,6 +12,7 @@ The module is imported for its options and its help: it imports transformers, da
 Errors in the user's data are `ValueError`s of `prepare` that name column, row or label.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,30 +21,20 @@ from typing import Any
 
 import datasets
 import numpy as np
-from transformers import EvalPrediction
+from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 
-# Standard errors above the baseline from which on a metric is more than chance: about 2 in 100 exceed them by chance.
-STANDARD_ERRORS = 2.0
-CORRELATIONS = ("pearsonr", "spearmanr", "matthews_correlation")
 ComputeMetrics = Callable[[EvalPrediction], dict[str, float]]
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """The best that one answer to all items can be, without reading the input.
-
-    For labels this is the most frequent one of the evaluation set itself: a model that always predicts it has learned
-    nothing, also where it exceeds the most frequent label of the training set.
-    """
-
-    name: str  # in words: `most frequent label`
-    metrics: Callable[[str], dict[str, float]]  # of an evaluation set's name; not necessarily all of the task's
 
 
 @dataclass
 class PreparedTask:
-    """A task for the training loop."""
+    """A task for the training loop.
+
+    The baseline is the best that one answer to all items can be, without reading the input. For labels this is the
+    most frequent one of the evaluation set itself: a model that always predicts it has learned nothing, also where it
+    exceeds the most frequent label of the training set.
+    """
 
     auto_class: type  # the head, `transformers.AutoModelFor...`
     config_fields: dict[str, Any]  # of the head: `id2label` and `label2id`, or `num_labels`, `problem_type` ...
@@ -56,9 +47,11 @@ class PreparedTask:
     label_names: list[str] | None = None  # names of the classes by id, for class weights and the record
     # Called with a path, an evaluation set and the predictions of `Trainer.predict`; writes the task's usual format.
     write_predictions: Callable[[Path, str, Any], None] | None = None
-    baseline: Baseline | None = None  # the result without reading the input
+    baseline: str = ""  # in words, `most frequent label`; empty without one
+    baseline_metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # evaluation set -> some metrics of it
     input_columns: tuple[str, ...] = ()  # columns of raw rows: rows that are equal in them are the same example
     plan: list[str] = field(default_factory=list)  # about the data, printed before training: lengths, windows, labels
+    warnings: list[str] = field(default_factory=list)  # about the data, printed and on the card
 
 
 def constant_metrics(compute: ComputeMetrics, scores: Sequence[float], labels: Any) -> dict[str, float]:
@@ -77,49 +70,81 @@ def most_frequent(labels: Sequence[int], num_classes: int) -> list[float]:
     return [float(number == first) for number in range(num_classes)]
 
 
-def most_frequent_set(labels: Sequence[Sequence[float]]) -> list[float]:
-    """Return scores, 1 or -1, of the set of labels with the best micro-averaged F1 for multi-label rows.
+def require_columns(data: datasets.DatasetDict, **columns: str | None) -> None:
+    """Refuse data without a column; each is a value of its option, such as `text_column`."""
+    for split, rows in data.items():
+        for option, column in columns.items():
+            if column is not None and column not in rows.column_names:
+                raise ValueError(
+                    f"--{option.replace('_', '-')} {column}: the {split} data has no such column; it has "
+                    f"{', '.join(rows.column_names)}. For CSV without a header row, name them: --columns "
+                    f"{','.join(filter(None, columns.values()))}."
+                )
 
-    >>> most_frequent_set([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]])
-    [1.0, 1.0, -1.0]
+
+def require_text(data: datasets.DatasetDict, *columns: str) -> None:
+    """Refuse rows that are not text in `columns`."""
+    for split, rows in data.items():
+        for column in columns:
+            for row, text in enumerate(rows[column]):
+                if not isinstance(text, str):
+                    raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
+
+
+def encode_texts(
+    texts: list[str], pairs: list[str] | None, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> tuple[dict[str, list], int]:
+    """Return token ids of texts or of pairs, at most `max_length`, and the number of truncated rows.
+
+    The longer text of a pair is truncated first. Token types are asked for, since tokenizers of ALBERT and XLNet may
+    return them only on request, and left out where none is above 0: to XLM a token type of 0 is not the same as none.
+    XLNet's `<cls>` has one of its own.
+
+    >>> encode_texts(["w5", "w6 w7 w8"], None, doctest_tokenizer(), 4)[0]["input_ids"]
+    [[5], [6, 7, 8]]
+    >>> encoded, truncated = encode_texts(["w5 w6"], ["w7 w8 w9"], doctest_tokenizer(), 4)
+    >>> encoded["input_ids"], encoded["token_type_ids"], truncated
+    ([[5, 6, 7, 8]], [[0, 0, 1, 1]], 1)
     """
-    counts = np.asarray(labels).sum(axis=0)
-    order = np.argsort(-counts, kind="stable")
-    sizes = np.arange(1, len(order) + 1)
-    f1 = 2 * counts[order].cumsum() / (sizes * len(labels) + counts.sum())
-    scores = np.full(len(order), -1.0)
-    scores[order[: f1.argmax() + 1]] = 1.0
-    return scores.tolist()
+    encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=max_length, return_token_type_ids=True)
+    if encoded.encodings is None:  # a tokenizer written in Python does not say what it cut off
+        whole = tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]
+        truncated = sum(len(ids) > max_length for ids in whole)
+    else:
+        truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    if not any(map(any, encoded["token_type_ids"])):
+        del encoded["token_type_ids"]
+    return dict(encoded), truncated
 
 
-def margin(metric: str, baseline: float, items: int) -> float:
-    """Return how much a metric over `items` items can exceed its baseline by chance; 0 without a simple rule.
+def encode_splits(
+    data: datasets.DatasetDict,
+    columns: tuple[str, ...],
+    labels: dict[str, list],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+) -> tuple[dict[str, datasets.Dataset], list[str]]:
+    """Tokenize the text `columns`, and add `labels`; returns the splits, and a line about each for the plan."""
+    encoded, plan = {}, []
+    for split, rows in data.items():
+        texts, pairs = rows[columns[0]][:], rows[columns[1]][:] if len(columns) > 1 else None
+        tokenized, truncated = encode_texts(texts, pairs, tokenizer, max_length)
+        encoded[split] = datasets.Dataset.from_dict({**tokenized, "labels": labels[split]})
+        plan.append(describe_lengths(split, tokenized["input_ids"], truncated))
+    return encoded, plan
 
-    `STANDARD_ERRORS` of a share, or of a correlation of 0.
 
-    >>> round(margin("accuracy", 0.5, 100), 3), margin("pearsonr", 0.0, 400), margin("f1_macro", 0.2, 100)
-    (0.1, 0.1, 0.0)
-    """
-    if metric == "accuracy":
-        return STANDARD_ERRORS * (baseline * (1 - baseline) / items) ** 0.5
-    return STANDARD_ERRORS / items**0.5 if metric in CORRELATIONS else 0.0
-
-
-def compared(metric: str, value: float, baseline: Baseline, eval_set: str, items: int) -> str | None:
-    """Return a warning if a metric (greater is better) does not exceed its baseline on a set of `items`."""
-    least = baseline.metrics(eval_set).get(metric)
-    if least is None:
-        return None
-    chance = margin(metric, least, items)
-    if value > least + chance:
-        return None
-    fault = f"no better than {least:.4f}, which the baseline reaches ({baseline.name})"
-    if value > least:
-        fault = (
-            f"not clearly better than {least:.4f} of the baseline ({baseline.name}): {items:,} items leave "
-            f"±{chance:.3f} to chance"
-        )
+def describe_lengths(split: str, input_ids: Sequence[Sequence[Any]], truncated: int) -> str:
+    """Return a line about a tokenized split, for the plan."""
+    lengths = list(map(len, input_ids))
     return (
-        f"{eval_set}: {metric} {value:.4f} is {fault}. The model may have learned nothing: try a higher learning "
-        "rate, more epochs, more rows, or another encoder."
+        f"{split}: {len(lengths):,} examples of {sum(lengths) / len(lengths):.0f} tokens on average, {max(lengths)} "
+        f"at most; {truncated / len(lengths):.1%} are truncated"
     )
+
+
+def right_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return a copy of the tokenizer that pads on the right, for labels that are positions."""
+    copied = copy.copy(tokenizer)
+    copied.padding_side = "right"
+    return copied

@@ -3,14 +3,22 @@
 Rows have a list of words and a list of tags, as in CoNLL files. A word's first token is labelled with its tag; other
 and special tokens are ignored in loss and metrics. Sentences longer than the encoder takes become overlapping windows,
 in which every word counts once.
+
+A sentence is tokenized as text, its words joined by single spaces, and a token belongs to the word that contains its
+first character (apart from spaces). This works for every kind of tokenizer: byte-level BPE sees the spaces of
+pre-training, which it would not with `is_split_into_words` and without `add_prefix_space`. A word that begins in
+several windows counts in the one where its nearest border is farthest away, as in BERT's `run_squad.py`; in the
+earlier one if equal.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,13 +29,13 @@ if TYPE_CHECKING:
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
     from hf_encoders.finetuning.task import PreparedTask
-    from hf_encoders.finetuning.windows import WordWindow
 
 
 OUTSIDE = "O"
 # Of IOB1, IOB2, IOE, IOBES, BILOU.
 PREFIXED_TAG = re.compile("[BIESLUM]-.+", re.IGNORECASE)
 ENTITY_TAG = re.compile(f"{OUTSIDE}|{PREFIXED_TAG.pattern}", re.IGNORECASE)
+SENTENCES_AT_ONCE = 1000  # tokenized
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,23 +82,22 @@ def prepare(
     """
     from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
-    from hf_encoders.finetuning.data import require_columns, right_padding
+    from hf_encoders.corpus.special_tokens import check_offsets
     from hf_encoders.finetuning.labels import class_fields, class_names, describe_names, names_of_column
-    from hf_encoders.finetuning.task import Baseline, PreparedTask
-    from hf_encoders.finetuning.windows import word_windows
+    from hf_encoders.finetuning.task import PreparedTask, require_columns, right_padding
     from hf_encoders.objectives.batch import IGNORED
 
+    check_offsets(tokenizer, "the label of a word", "classify whole texts")
     require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column) for split, rows in data.items()}
     known = names_of_column(data["train"], tags_column) or []
     as_written = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
     has_entities = not word_metrics and are_entity_tags(as_written)
-    spelling: Callable[[str], str] = capital_prefix if has_entities else str
     if has_entities:
-        check_entity_tags(splits, tags_column)
         for sentences in splits.values():
-            sentences.tags[:] = [list(map(spelling, tags)) for tags in sentences.tags]
-    names = list(dict.fromkeys(map(spelling, known))) or class_names(map(spelling, as_written))
+            read_as_entities(sentences, tags_column)
+    spelled = map(capital_prefix, as_written) if has_entities else as_written
+    names = list(dict.fromkeys(spelled)) if known else class_names(spelled)
     fields = class_fields(names, tags_column)
     windows = {
         split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
@@ -101,41 +108,42 @@ def prepare(
         split: label_windows(of_split, splits[split].tags, names, label_all_tokens)
         for split, of_split in windows.items()
     }
-
-    def frequent(split: str) -> str:
-        return Counter(tag for tags in splits[split].tags for tag in tags).most_common(1)[0][0]
-
-    default = OUTSIDE if OUTSIDE in names else frequent("train")  # for words without a token
+    frequent = {
+        split: Counter(tag for tags in rows.tags for tag in tags).most_common(1)[0][0]
+        for split, rows in splits.items()
+    }
+    default = OUTSIDE if OUTSIDE in names else frequent["train"]  # for words without a token
+    compute = entity_metrics if has_entities else metrics_of_words
 
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
         return predicted_tags(rows[split], predictions, splits[split].words, names, default)
-
-    compute = entity_metrics if has_entities else metrics_of_words
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
         return lambda prediction: compute(predicted(split, prediction.predictions), splits[split].tags, names)
 
     def baseline(split: str) -> dict[str, float]:
-        gold, tag = splits[split].tags, frequent(split)
-        return compute([[tag] * len(tags) for tags in gold], gold, names)
+        gold = splits[split].tags
+        return compute([[frequent[split]] * len(tags) for tags in gold], gold, names)
 
+    eval_sets = {split: of_split for split, of_split in rows.items() if split != "train"}
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
         config_fields=fields,
         train_set=rows["train"],
-        eval_sets={split: of_split for split, of_split in rows.items() if split != "train"},
+        eval_sets=eval_sets,
         data_collator=DataCollatorForTokenClassification(right_padding(tokenizer), label_pad_token_id=IGNORED),
         compute_metrics=metrics,
         main_metric="overall_f1" if has_entities else "accuracy",
         label_names=names,
-        baseline=Baseline("most frequent tag", baseline),
+        baseline="most frequent tag",
+        baseline_metrics={split: baseline(split) for split in eval_sets},
         input_columns=(tokens_column,),
         write_predictions=lambda path, split, predictions: write_tags(
             path, splits[split].words, splits[split].tags, predicted(split, predictions)
         ),
         plan=[
             *(describe_windows(split, splits[split].words, of_split, default) for split, of_split in windows.items()),
-            *describe_names(names, "tags", most=12),
+            *describe_names(names, "tags"),
             describe_metrics(as_written, has_entities, word_metrics),
         ],
     )
@@ -191,17 +199,17 @@ def are_entity_tags(tags: list[str]) -> bool:
     return any(map(PREFIXED_TAG.fullmatch, tags)) and 2 * sum(map(bool, map(ENTITY_TAG.fullmatch, tags))) > len(tags)
 
 
-def check_entity_tags(splits: dict[str, TaggedSentences], tags_column: str) -> None:
-    """Refuse a word's tag that is neither `O` nor has a prefix, as others do."""
-    for sentences in splits.values():
-        for row, tags in enumerate(sentences.tags):
-            for word, tag in enumerate(tags):
-                if not ENTITY_TAG.fullmatch(tag):
-                    raise ValueError(
-                        f"{sentences.where(row, word)}: the word {sentences.words[row][word]!r} has {tag!r} in "
-                        f"{tags_column}, which is no tag of entities (B-PER, I-PER, {OUTSIDE}), while others are: "
-                        f"correct it, perhaps to {OUTSIDE}, or use --word-metrics for accuracy over words."
-                    )
+def read_as_entities(sentences: TaggedSentences, tags_column: str) -> None:
+    """Give all tags capital prefixes, in place; refuse a tag that is neither `O` nor has a prefix."""
+    for row, tags in enumerate(sentences.tags):
+        for word, tag in enumerate(tags):
+            if not ENTITY_TAG.fullmatch(tag):
+                raise ValueError(
+                    f"{sentences.where(row, word)}: the word {sentences.words[row][word]!r} has {tag!r} in "
+                    f"{tags_column}, which is no tag of entities (B-PER, I-PER, {OUTSIDE}), while others are: correct "
+                    f"it, perhaps to {OUTSIDE}, or use --word-metrics for accuracy over words."
+                )
+        tags[:] = map(capital_prefix, tags)
 
 
 def capital_prefix(tag: str) -> str:
@@ -225,6 +233,76 @@ def describe_metrics(tags: list[str], has_entities: bool, word_metrics: bool) ->
         has = "no tag has a prefix" if prefixed is None else f"few tags have a prefix, such as {prefixed!r}"
         why = f"since {has}; tags such as B-PER, I-PER and {OUTSIDE} would give F1 of entities"
     return f"metrics: accuracy over words and macro-averaged F1 over tags, {why}"
+
+
+class WordWindow(NamedTuple):
+    """A sentence, or a segment of one, as the head reads it; T tokens."""
+
+    sentence: int  # its index
+    input_ids: list[int]  # with special tokens
+    words: dict[int, list[int]]  # index of each word that counts here -> positions of its tokens, the first labelled
+    token_type_ids: list[int] | None = None  # where one is above 0: XLNet's <cls> has one of its own
+
+
+def word_windows(
+    sentences: list[list[str]], tokenizer: PreTrainedTokenizerBase, max_length: int, overlap: int | None = None
+) -> Iterator[WordWindow]:
+    """Cut sentences into windows of at most `max_length` tokens; words without a token are in no window.
+
+    `overlap` is the number of tokens shared by neighbouring windows, by default a third of `max_length`.
+
+    >>> [window.words for window in word_windows([["w5", "w6", "w7", "w8"]], doctest_tokenizer(), 3, overlap=1)]
+    [{0: [0], 1: [1], 2: [2]}, {3: [1]}]
+    """
+    overlap = max_length // 3 if overlap is None else overlap
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
+    if not 0 <= overlap < room:
+        raise ValueError(
+            f"--window-overlap {overlap}: must be from 0 to {room - 1} for windows of {max_length} tokens."
+        )
+    numbered = [(number, words) for number, words in enumerate(sentences) if words]
+    for start in range(0, len(numbered), SENTENCES_AT_ONCE):
+        chunk = numbered[start : start + SENTENCES_AT_ONCE]
+        encoded = tokenizer(
+            [" ".join(words) for _, words in chunk],
+            truncation=True,
+            max_length=max_length,
+            stride=overlap,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_token_type_ids=True,
+        )
+        rows = range(len(encoded["input_ids"]))
+        for index, group in groupby(rows, key=lambda row: encoded["overflow_to_sample_mapping"][row]):
+            windows, (number, words) = list(group), chunk[index]
+            words_here = words_of_windows(words, [encoded["offset_mapping"][row] for row in windows])
+            for row, positions in zip(windows, words_here, strict=True):
+                types = encoded["token_type_ids"][row]
+                yield WordWindow(number, encoded["input_ids"][row], positions, types if any(types) else None)
+
+
+def words_of_windows(words: list[str], windows: list[list[tuple[int, int]]]) -> list[dict[int, list[int]]]:
+    """Return `WordWindow.words` of each window of a sentence, from the character offsets of its tokens."""
+    text = " ".join(words)
+    starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
+    positions: list[dict[int, list[int]]] = []
+    # Word -> first character, negative context, window: the least one counts.
+    best: dict[int, tuple[int, int, int]] = {}
+    for number, offsets in enumerate(windows):
+        positions.append({})
+        for position, (start, end) in enumerate(offsets):
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            if start == end:  # special tokens, and tokens of spaces
+                continue
+            word = bisect_right(starts, start) - 1
+            if word not in positions[-1]:
+                rank = (start, -min(position, len(offsets) - 1 - position), number)
+                best[word] = min(rank, best.get(word, rank))
+            positions[-1].setdefault(word, []).append(position)
+    return [
+        {word: columns for word, columns in of_words.items() if best[word][2] == number}
+        for number, of_words in enumerate(positions)
+    ]
 
 
 def label_windows(
@@ -283,8 +361,6 @@ def predicted_tags(
 
     `predictions` are the scores `(windows, longest, tags)` of `Trainer.predict` for `rows`.
     """
-    if len(predictions) != len(rows):
-        raise ValueError(f"predictions has {len(predictions)} rows for {len(rows)} windows: predict on this split.")
     tags = [[default] * len(words) for words in sentences]
     positions = rows.select_columns(["sentence", "words", "word_columns"])
     for row, best in zip(positions, predictions.argmax(axis=-1), strict=True):

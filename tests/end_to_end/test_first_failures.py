@@ -46,7 +46,7 @@ FAILURES = [
     (FINETUNE.replace("ROWS", "LATIN"), "is not UTF-8 (invalid continuation byte at byte 14): convert it"),
     (f"{FINETUNE} --text-column body", "--text-column body: the train data has no such column; it has text, label"),
     (FINETUNE.replace("ROWS", "HEADLESS"), "it has hello, a. For CSV without a header row, name them"),
-    (FINETUNE.replace("ROWS", "ROW"), "takes the only row of the training data"),
+    (FINETUNE.replace("ROWS", "ROW"), "takes every row of the training data (1)"),
     (EVALUATE.replace("TEXT", "GONE"), "does not exist: check the spelling"),
     (EVALUATE.replace("TEXT", "EMPTY"), "has no sentence: name files with text"),
     (EVALUATE.replace("TEXT", "LATIN"), "1 of 2 sentences are not UTF-8: convert the files"),

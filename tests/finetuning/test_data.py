@@ -21,14 +21,11 @@ def test_each_file_is_its_split(files):
     assert note is None
 
 
-def test_without_evaluation_files_a_tenth_of_the_training_rows_is_held_out(files):
+def test_a_tenth_of_the_training_rows_is_held_out_without_evaluation_files_or_if_asked_for(files):
     data, note = load_data(DataSource(train=files["train"]))
     assert (len(data["train"]), len(data["validation"])) == (18, 2)
     assert sorted(data["train"]["text"][:] + data["validation"]["text"][:]) == sorted(f"train {i}" for i in range(20))
     assert note == "validation: 2 rows held out of the training data (10%, seed 0)"
-
-
-def test_with_a_test_file_alone_nothing_is_held_out_unless_asked_for(files):
     source = {"train": files["train"], "test": files["test"]}
     assert set(load_data(DataSource(**source))[0]) == {"train", "test"}
     data, _ = load_data(DataSource(**source, held_out=0.25))
@@ -47,17 +44,8 @@ def test_questions_about_a_context_stay_together(column):
     sides = hold_out(data, 0.25, 0, group_column=column)
     assert set(sides["train"][column]).isdisjoint(sides["validation"][column])
     assert len(sides["validation"]) == 10
-
-
-def test_a_column_that_is_no_text_keeps_no_rows_together():
-    data = splits(train={"context": [["a"]] * 20})
-    assert len(hold_out(data, 0.25, 0)["validation"]) == 5
-
-
-def test_a_dataset_of_one_split_on_disk_is_trained_on(tmp_path):
-    datasets.Dataset.from_dict({"text": ["a"] * 20}).save_to_disk(tmp_path / "set")
-    data, _ = load_data(DataSource(dataset=str(tmp_path / "set")))
-    assert {name: len(rows) for name, rows in data.items()} == {"train": 18, "validation": 2}
+    no_text = splits(train={column: [["a"]] * 20})
+    assert len(hold_out(no_text, 0.25, 0, group_column=column)["validation"]) == 5
 
 
 @pytest.mark.parametrize(
@@ -73,12 +61,6 @@ def test_folders_that_datasets_cannot_read_are_refused(tmp_path, monkeypatch, na
     (tmp_path / "set" / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         load_data(DataSource(dataset=str(tmp_path / "set")))
-
-
-def test_a_split_without_rows_is_refused(monkeypatch):
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_: splits(train={"text": ["a"]}, test={"text": []}))
-    with pytest.raises(ValueError, match="--test-split test: it has no rows"):
-        load_data(DataSource(dataset="somewhere"))
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["save_to_disk", "folder of files"])
@@ -98,31 +80,38 @@ def test_dataset_by_folder(files, tmp_path, monkeypatch, saved):
     assert list(load_data(DataSource(dataset=str(folder), test_split="none"))[0]) == ["train", "validation"]
 
 
+def test_a_dataset_of_one_split_on_disk_is_trained_on(tmp_path):
+    datasets.Dataset.from_dict({"text": ["a"] * 20}).save_to_disk(tmp_path / "set")
+    data, _ = load_data(DataSource(dataset=str(tmp_path / "set")))
+    assert {name: len(rows) for name, rows in data.items()} == {"train": 18, "validation": 2}
+
+
+TRAIN = {"train": "train.csv"}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({}, "either --train FILE or --dataset NAME"),
-        ({"train": "a.csv", "dataset": "b"}, "either --train FILE or --dataset NAME"),
-        ({"train": "a.csv", "train_split": "b"}, "--train-split is for --dataset"),
+        ({**TRAIN, "dataset": "b"}, "either --train FILE or --dataset NAME"),
+        ({**TRAIN, "train_split": "b"}, "--train-split is for --dataset"),
         ({"dataset": "b", "test": "a.csv"}, "--test is for files"),
-        ({"dataset": "./nowhere at all"}, "cannot be loaded"),
-        ({"train": "a.csv", "conll_columns": "0"}, "must be two numbers"),
+        ({**TRAIN, "test": "a.csv"}, "--test 'a.csv' does not exist"),
+        ({"dataset": "./nowhere at all"}, "--dataset .* does not exist"),
+        ({"dataset": "nowhere at all"}, "cannot be loaded"),
+        ({**TRAIN, "conll_columns": "0"}, "must be two numbers"),
+        ({**TRAIN, "held_out": 1.0}, "share in"),
+        ({**TRAIN, "validation": "test.csv", "held_out": 0.1}, "validation set already"),
+        ({**TRAIN, "held_out_seed": -1}, "--held-out-seed -1"),
+        ({**TRAIN, "held_out": 0.99}, "takes every row .*more rows"),
+        ({"dataset": "set", "test_split": "dev"}, "has the splits train, test: name one"),
+        ({"dataset": "set"}, "--test-split test: it has no rows"),
     ],
 )
-def test_wrong_sources_are_refused(fields, message):
+def test_wrong_sources_are_refused(files, tmp_path, monkeypatch, fields, message):
+    monkeypatch.chdir(tmp_path)
+    if fields.get("dataset") == "set":
+        monkeypatch.setattr(datasets, "load_dataset", lambda *_: splits(train={"text": ["a"]}, test={"text": []}))
     with pytest.raises(ValueError, match=message):
+        DataSource(**fields).check()
         load_data(DataSource(**fields))
-
-
-def test_wrong_shares_and_splits_are_refused(files, tmp_path):
-    load_data(DataSource(**files))[0].save_to_disk(tmp_path / "set")
-    train = {"train": files["train"]}
-    for fields, message in (
-        ({**train, "held_out": 1.0}, "share in"),
-        ({**train, "validation": files["test"], "held_out": 0.1}, "validation set already"),
-        ({**train, "held_out_seed": -1}, "--held-out-seed -1"),
-        ({**train, "held_out": 0.99}, "takes all 20 rows .*more rows"),
-        ({"dataset": str(tmp_path / "set"), "test_split": "dev"}, "splits train, validation, test"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load_data(DataSource(**fields))

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from hf_encoders import read_file
 from hf_encoders.finetuning import sequence_classification, sequence_regression
-from hf_encoders.finetuning.labels import balanced_weights, class_weighted_loss, read_class_weights
+from hf_encoders.finetuning.runs import balanced_weights, class_weighted_loss, read_class_weights
 from hf_encoders.finetuning.task import PreparedTask
 from tests.finetuning.tiny import LENGTH, labelled, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT

@@ -16,8 +16,7 @@ from hf_encoders.finetuning import (
     sequence_regression,
     token_classification,
 )
-from hf_encoders.finetuning.report import format_table, over_seeds
-from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, load_model, num_steps, with_defaults
+from hf_encoders.finetuning.runs import RunSettings, finetune, load_model, num_steps, with_defaults
 from hf_encoders.loading import load_config
 from hf_encoders.tokenizer_loading import longest_input
 from tests.finetuning.tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
@@ -207,19 +206,6 @@ def test_a_model_that_diverged_has_no_metrics(encoders, tmp_path):
         run(classification(BERT), BERT, encoders, tmp_path, training=training, checkpoint="last")
 
 
-def test_metrics_that_one_seed_alone_has_are_not_averaged():
-    task = classification(BERT)
-    metrics = [{"overall_f1": 0.5, "LOC_f1": 0.0}, {"overall_f1": 0.7}]
-    results = [
-        RunResult(seed, {"test": one}, 1, 1.0, None, 1.0, 1.0, 0.1, None, None) for seed, one in enumerate(metrics)
-    ]
-    for some in (results, results[::-1]):
-        table = format_table(some, task)
-        assert "0.6000 ± 0.1414" in table
-        assert "LOC" not in table
-        assert list(over_seeds(some, "test")) == ["overall_f1"]
-
-
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
 def test_damaged_and_unfitting_weights_are_refused(encoders, tmp_path, classes):
     folder = shutil.copytree(encoders["bert"], tmp_path / "bert")
@@ -353,10 +339,9 @@ def test_what_cannot_be_loaded_is_refused(tmp_path, encoders):
 def test_what_the_user_leaves_open_follows_from_the_encoders_width_and_the_number_of_examples(
     width, examples, given, rate, epochs
 ):
-    task = classification(BERT, count=examples)
-    settings = with_defaults(RunSettings("any", training=given), BertConfig(hidden_size=width), task)
+    settings = with_defaults(RunSettings("any", training=given), BertConfig(hidden_size=width), examples)
     assert (settings.training["learning_rate"], settings.training["num_train_epochs"]) == (rate, epochs)
-    assert with_defaults(settings, BertConfig(hidden_size=768), task) == settings
+    assert with_defaults(settings, BertConfig(hidden_size=768), examples) == settings
     rows = settings.training["per_device_train_batch_size"] * settings.training["gradient_accumulation_steps"]
     assert num_steps(settings.training, examples) == math.ceil(examples / rows) * epochs
     assert num_steps({**settings.training, "max_steps": 7}, examples) == 7

@@ -11,8 +11,7 @@ from transformers import EvalPrediction
 
 from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.finetuning.token_classification import entity_metrics, prepare
-from hf_encoders.finetuning.windows import word_windows
+from hf_encoders.finetuning.token_classification import entity_metrics, prepare, word_windows
 from tests.finetuning.tiny import LENGTH, save_encoder, sentences, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, Family
 

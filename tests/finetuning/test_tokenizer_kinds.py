@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, BertJapaneseTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.cli import main
-from hf_encoders.finetuning.data import encode_texts
+from hf_encoders.finetuning.task import encode_texts
 from hf_encoders.tokenizer_loading import load_tokenizer
 from tests.finetuning.tiny import save_encoder
 from tests.hub.tiny_checkpoints import BERT
