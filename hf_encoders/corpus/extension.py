@@ -17,11 +17,10 @@ in one step, but of pairs in text without spaces.
 import heapq
 import json
 import operator
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import count, groupby, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -29,23 +28,16 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.report import library_versions, reading_rows
+from hf_encoders.corpus.report import reading_rows
 from hf_encoders.corpus.special_tokens import check_offsets
-from hf_encoders.corpus.tokenizer_report import save_report
 from hf_encoders.corpus.tokenizer_training import MULTIPLE, padded_vocab_size
-from hf_encoders.corpus.word_counts import LINES_PER_BATCH, CountedText
+from hf_encoders.corpus.word_counts import LINES_PER_BATCH
 from hf_encoders.inputs import replace_lone_surrogates
 from hf_encoders.loading import optional_file, read_config
-from hf_encoders.publishing.files import (
-    copy_modules,
-    load_source,
-    save_tokenizer,
-    saved_head,
-    submodels,
-)
+from hf_encoders.publishing.files import copy_modules, load_source, save_tokenizer, saved_head
 from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
 from hf_encoders.tokenizer_loading import check_rows, load_tokenizer
-from hf_encoders.writing import replaced_files, text_table
+from hf_encoders.writing import text_table
 
 
 LEAST_COUNT = 5  # occurrences in the text of what an entry stands for: rarer ones teach an embedding nothing
@@ -53,7 +45,6 @@ LONGEST_WORD = 16  # in pieces; a longer one is text without spaces, a sentence,
 SCORE_MARGIN = 1e-3  # in nats, of a Unigram entry per token that it saves; scores are trained to about 1e-4
 BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))  # pieces of a model with `byte_fallback`
 FILLER_SCORE = -1000.0  # of tokens that a Unigram model has to list and must not find by itself
-ENTRIES_FILE = "new_entries.json"  # id of each new entry -> ids of its pieces
 FEW_SAVED = 0.05  # share of the tokens: with less, new entries are hardly worth new rows; this package's choice
 
 
@@ -115,9 +106,7 @@ def extend_vocabulary(
             f"tokenizer has the added token {min(inside)!r} of whole words (single_word), which WordPiece would find "
             "inside of words too, once entries with larger ids follow it: add it without single_word, or leave it out."
         )
-    # Pieces that are bytes of unknown characters stand for themselves only, also when they are decoded.
-    of_bytes = BYTES if state.get("byte_fallback") else frozenset()
-    cut = _cut_words(tokenizer, words, least_count, of_bytes)
+    cut = _cut_words(tokenizer, words, least_count, state)
     prefix = state.get("continuing_subword_prefix") or ""
     chosen = _choose(cut, number, set(vocabulary), prefix, RUNS[state["type"]], least_count)
     if not chosen:
@@ -125,29 +114,32 @@ def extend_vocabulary(
             f"the text has no word of two pieces, nor pieces in a long one, that occur {least_count} times: give more "
             "text, or keep the tokenizer as it is."
         )
-    ids = vocabulary | {entry: new_id for new_id, entry in enumerate(chosen, max(vocabulary.values()) + 1)}
+    ids = vocabulary | dict(zip(chosen, count(max(vocabulary.values()) + 1), strict=False))
     pieces: dict[int, list[int]] = {}
     for entry, run in chosen.items():
         # A run may hold entries that were added before it.
         pieces[ids[entry]] = [old for piece in run for old in pieces.get(ids[piece], [ids[piece]])]
-    _add_entries(state, chosen, ids, vocabulary)
+    _add_entries(state, chosen, ids)
     return ExtendedVocabulary(_with_model(tokenizer, state), pieces)
 
 
 def _cut_words(
-    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], least_count: int, left_out: frozenset[str]
+    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], least_count: int, state: Mapping[str, Any]
 ) -> list[tuple[list[str], int]]:
-    """Return each stretch of two or more pieces of a word that are known, not special and not `left_out`; its count.
+    """Return each stretch of two or more known pieces of a word, and its count.
 
-    Stretches of rare words are left out: entries for them are fragments, with which a model predicts text worse. Those
-    of more than `LONGEST_WORD` pieces are kept: there, the "word" is text without spaces.
+    Special tokens and the bytes of unknown characters stand for themselves only, also when they are decoded. Stretches
+    of rare words are left out: entries for them are fragments, with which a model predicts text worse. Those of more
+    than `LONGEST_WORD` pieces are kept: there, the "word" is text without spaces.
     """
-    known, cut = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens} - left_out, []
-    for word, count in words.items():
+    known, cut = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens}, []
+    if state.get("byte_fallback"):
+        known -= BYTES
+    for word, occurrences in words.items():
         pieces = [piece.value for piece in tokenizer.backend_tokenizer.model.tokenize(word)]
         stretches = (list(stretch) for is_known, stretch in groupby(pieces, known.__contains__) if is_known)
-        shortest = 2 if count >= least_count else LONGEST_WORD + 1
-        cut += [(stretch, count) for stretch in stretches if len(stretch) >= shortest]
+        shortest = 2 if occurrences >= least_count else LONGEST_WORD + 1
+        cut += [(stretch, occurrences) for stretch in stretches if len(stretch) >= shortest]
     return cut
 
 
@@ -178,7 +170,7 @@ def _choose(
     gains: dict[Run, int] = defaultdict(int)
     words_with: dict[Run, set[int]] = defaultdict(set)
 
-    def count(word: int, sign: int) -> None:
+    def add_gains(word: int, sign: int) -> None:
         pieces, occurrences = cut[word]
         for run, times in Counter(runs_of_word[word](pieces)).items():
             saved = len(run) - 1 if times == 1 else len(pieces) - len(_replaced(pieces, run, ""))
@@ -186,7 +178,7 @@ def _choose(
             words_with[run].add(word)
 
     for word in range(len(cut)):
-        count(word, 1)
+        add_gains(word, 1)
     # Gains only fall, but for runs with a new entry: those that fell are put back when they come up.
     waiting = [(-gain, run) for run, gain in gains.items()]
     heapq.heapify(waiting)
@@ -201,9 +193,9 @@ def _choose(
             continue
         chosen[entry] = run
         for word in sorted(words_with[run]):
-            count(word, -1)
+            add_gains(word, -1)
             cut[word] = _replaced(cut[word][0], run, entry), cut[word][1]
-            count(word, 1)
+            add_gains(word, 1)
             for new_run in runs_of_word[word](cut[word][0]):
                 if entry in new_run:
                     heapq.heappush(waiting, (-gains[new_run], new_run))
@@ -224,29 +216,20 @@ def _replaced(pieces: list[str], run: Run, entry: str) -> list[str]:
     return result
 
 
-def _add_entries(
-    state: dict[str, Any], chosen: Mapping[str, Run], ids: Mapping[str, int], vocabulary: Mapping[str, int]
-) -> None:
-    """Add the entries to a model as `tokenizers` writes it to JSON."""
+def _add_entries(state: dict[str, Any], chosen: Mapping[str, Run], ids: Mapping[str, int]) -> None:
+    """Add the entries to a model as `tokenizers` writes it to JSON; `ids` are those of the tokenizer, new ones too."""
     if state["type"] != "Unigram":
-        # Tokens that were added after the vocabulary too: `tokenizers` renumbers those that the model lacks.
-        state["vocab"] = {**vocabulary, **state["vocab"], **{entry: ids[entry] for entry in chosen}}
+        state["vocab"] = dict(ids)  # with added tokens: `tokenizers` renumbers those that the model lacks
         if state["type"] == "BPE":
             state["merges"] += [list(run) for run in chosen.values()]
         return
+    listed, tokens = state["vocab"], {number: token for token, number in ids.items()}
+    scores = dict(map(tuple, listed))
     # Positions in the list are ids, and the tokenizer may have added tokens after it.
-    tokens = {number: token for token, number in vocabulary.items()}
-    added = range(len(state["vocab"]), max(tokens) + 1)
-    if missing := [number for number in added if number not in tokens]:
-        raise ValueError(
-            f"tokenizer has no token of id {missing[0]}, and larger ids: a Unigram model with such a gap cannot be "
-            "extended."
-        )
-    state["vocab"] += [[tokens[number], FILLER_SCORE] for number in added]
-    scores = dict(map(tuple, state["vocab"]))
+    listed += [[tokens[number], FILLER_SCORE] for number in range(len(listed), max(tokens) + 1)]
     for entry, run in chosen.items():
         scores[entry] = sum(scores[piece] for piece in run) + SCORE_MARGIN * (len(run) - 1)
-        state["vocab"].append([entry, scores[entry]])
+        listed[ids[entry]] = [entry, scores[entry]]
 
 
 def _with_model(tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> PreTrainedTokenizerBase:
@@ -302,49 +285,36 @@ def add_entries(
         table.index_copy_(0, torch.tensor(list(pieces), device=table.device), means)
 
 
-@dataclass(frozen=True)
-class TextChange:
-    """Numbers of tokens of a text with the old and the new vocabulary."""
+def compare_tokens(
+    before: PreTrainedTokenizerBase, extended: ExtendedVocabulary, lines: Sequence[str]
+) -> dict[str, Any]:
+    """Tokenize lines with the old and the extended tokenizer, without special tokens.
 
-    words: int  # between white space
-    characters: int
-    tokens_before: int
-    tokens_after: int
-    # Words with a token that is neither as before nor a new entry in place of its pieces, share in [0, 1].
-    otherwise_cut: float
+    Returns:
+        `dict[str, Any]`: Words between white space, characters, `tokens_before` and `tokens_after`; `otherwise_cut`,
+            the share of words with a token that is neither as before nor a new entry in place of its pieces.
 
-    @classmethod
-    def of(cls, before: PreTrainedTokenizerBase, extended: ExtendedVocabulary, lines: Sequence[str]) -> "TextChange":
-        """Tokenize lines with both tokenizers, without special tokens.
-
-        Raises:
-            ValueError: If there is no word.
-        """
-        tokens_before = tokens_after = words = otherwise = 0
-        for begin in range(0, len(lines), LINES_PER_BATCH):
-            batch = [*map(replace_lone_surrogates, lines[begin : begin + LINES_PER_BATCH])]
-            for old, new in zip(
-                _tokens_of_words(before, batch), _tokens_of_words(extended.tokenizer, batch), strict=True
-            ):
-                tokens_before += sum(map(len, old))
-                tokens_after += sum(map(len, new))
-                words += len(old)
-                spelled = ([piece for token in word for piece in extended.pieces.get(token, [token])] for word in new)
-                otherwise += sum(pieces != word for pieces, word in zip(spelled, old, strict=True))
-        if not words:
-            raise ValueError("the text is empty: give lines with words.")
-        spaced = sum(len(line.split()) for line in lines)
-        return cls(spaced, sum(map(len, lines)), tokens_before, tokens_after, otherwise / words)
-
-    @property
-    def saved_share(self) -> float:
-        """Share of the tokens that the new entries save."""
-        return 1 - self.tokens_after / self.tokens_before
-
-    def row(self, name: str) -> tuple[str, ...]:
-        """Return cells for a table."""
-        per_word = (f"{tokens / max(self.words, 1):.3f}" for tokens in (self.tokens_before, self.tokens_after))
-        return (name, *per_word, f"{-self.saved_share:+.1%}", f"{self.otherwise_cut:.2%}")
+    Raises:
+        ValueError: If there is no word.
+    """
+    tokens_before = tokens_after = words = otherwise = 0
+    for begin in range(0, len(lines), LINES_PER_BATCH):
+        batch = [*map(replace_lone_surrogates, lines[begin : begin + LINES_PER_BATCH])]
+        for old, new in zip(_tokens_of_words(before, batch), _tokens_of_words(extended.tokenizer, batch), strict=True):
+            tokens_before += sum(map(len, old))
+            tokens_after += sum(map(len, new))
+            words += len(old)
+            spelled = ([piece for token in word for piece in extended.pieces.get(token, [token])] for word in new)
+            otherwise += sum(pieces != word for pieces, word in zip(spelled, old, strict=True))
+    if not words:
+        raise ValueError("the text is empty: give lines with words.")
+    return {
+        "words": sum(len(line.split()) for line in lines),
+        "characters": sum(map(len, lines)),
+        "tokens_before": tokens_before,
+        "tokens_after": tokens_after,
+        "otherwise_cut": otherwise / words,
+    }
 
 
 def _tokens_of_words(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[list[int]]]:
@@ -354,49 +324,43 @@ def _tokens_of_words(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -
     return [[[token for _, token in word] for _, word in words] for words in in_words]
 
 
-@dataclass(frozen=True)
-class ExtensionReport:
-    """The extension of a tokenizer, `tokenizer_report.json` in its folder; printed, a table."""
+def extension_tables(report: Mapping[str, Any]) -> str:
+    """Return the report of an extension as tables."""
+    facts = [
+        ("entries", f"{report['entries']:,}, {len(report['added']):,} of them new"),
+        ("rows of the model", f"{report['rows']:,}"),
+        ("first new ones", ", ".join(report["added"][:8])),
+        *reading_rows(report["reading"]),
+    ]
+    rows = [("tokens per word", "before", "after", "tokens", "words tokenized differently")]
+    for name, text in (
+        ("text, held out" if report["is_held_out"] else "text", report["text"]),
+        ("other text", report["kept"]),
+    ):
+        if text is not None:
+            per_word = (f"{text[tokens] / max(text['words'], 1):.3f}" for tokens in ("tokens_before", "tokens_after"))
+            rows.append((name, *per_word, f"{-_saved(text):+.1%}", f"{text['otherwise_cut']:.2%}"))
+    return "\n".join([text_table(facts), text_table(rows, "<>")])
 
-    settings: dict[str, Any]
-    entries: int  # ids with the new ones
-    rows: int  # of the model
-    added: list[str]  # in the order in which they were chosen
-    text: TextChange
-    is_held_out: bool  # whether `text` is held-out text
-    kept: TextChange | None  # of other text, if there is any
-    run: dict[str, Any]
-    versions: dict[str, str]
-    reading: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def warnings(self) -> list[str]:
-        """Likely problems, each with the remedy."""
-        warnings, asked = [], self.settings["add"]
-        if len(self.added) < asked:
-            warnings.append(
-                f"the text gave {len(self.added):,} new entries of {asked:,}: no other words, or pieces in long ones, "
-                "occur often enough. Give more text, or use the tokenizer as it is."
-            )
-        if self.text.saved_share < FEW_SAVED:
-            warnings.append(
-                f"the text has {self.text.saved_share:.1%} fewer tokens: the old vocabulary fits it. Train with the "
-                "old tokenizer, or add more entries."
-            )
-        return warnings
+def _saved(text: Mapping[str, Any]) -> float:
+    return 1 - text["tokens_after"] / text["tokens_before"]
 
-    def __str__(self) -> str:
-        facts = [
-            ("entries", f"{self.entries:,}, {len(self.added):,} of them new; rows of the model: {self.rows:,}"),
-            ("first new ones", ", ".join(self.added[:8])),
-            *reading_rows(self.reading),
-        ]
-        rows = [("tokens per word", "before", "after", "tokens", "words tokenized differently")]
-        rows.append(self.text.row("text, held out" if self.is_held_out else "text"))
-        if self.kept is not None:
-            rows.append(self.kept.row("other text"))
-        warnings = (f"warning: {warning}" for warning in self.warnings)
-        return "\n".join([text_table(facts), text_table(rows, "<>"), *warnings])
+
+def extension_warnings(report: Mapping[str, Any]) -> list[str]:
+    """Return lines about likely problems, each with the remedy."""
+    warnings, number, saved = [], report["settings"]["add"], _saved(report["text"])
+    if len(report["added"]) < number:
+        warnings.append(
+            f"the text gave {len(report['added']):,} new entries of {number:,}: no other words, or pieces in long "
+            "ones, occur often enough. Give more text, or use the tokenizer as it is."
+        )
+    if saved < FEW_SAVED:
+        warnings.append(
+            f"the text has {saved:.1%} fewer tokens: the old vocabulary fits it. Train with the old tokenizer, or add "
+            "more entries."
+        )
+    return [f"warning: {warning}" for warning in warnings]
 
 
 @dataclass(frozen=True)
@@ -404,11 +368,11 @@ class Checkpoint:
     """A checkpoint of this package or of transformers, or a tokenizer alone."""
 
     tokenizer: PreTrainedTokenizerBase
-    model: PreTrainedModel | None = None  # None: a tokenizer alone
+    # By folder: the model, `""`, and those that it was trained with. Empty: a tokenizer alone.
+    models: Mapping[str, PreTrainedModel] = field(default_factory=dict)
     auto_class: str = "AutoTokenizer"  # what loads it, such as `AutoModelForMaskedLM`
-    submodels: Mapping[str, PreTrainedModel] = field(default_factory=dict)  # that it was trained with, by folder
-    record: TrainingRecord = field(default_factory=TrainingRecord)  # what remains true of that of its training
     source: str = ""  # of the model, in a folder or on the Hub
+    record: TrainingRecord = field(default_factory=TrainingRecord)  # of its training
 
     @classmethod
     def of(cls, source: str, option: str) -> "Checkpoint":
@@ -418,88 +382,40 @@ class Checkpoint:
             ValueError: If there is no tokenizer with a tokenizer.json, or it has tokens for which the model has no
                 rows; if the model is of another family or not complete, or its head is not known.
         """
-        if Path(source).is_dir() and not Path(source, "config.json").is_file():
-            return cls(_fast_tokenizer(source, option))
-        config = read_config(source, option)
-        tokenizer = _fast_tokenizer(source, option, config)
+        is_alone = Path(source).is_dir() and not Path(source, "config.json").is_file()
+        config = None if is_alone else read_config(source, option)
+        tokenizer = load_tokenizer(source, option, config)
+        check_offsets(tokenizer, option, "use hf-encoders adapt with its own entries")
+        if config is None:
+            return cls(tokenizer)
         check_rows(tokenizer, config, f"{option} {source!r}")
         try:
-            head, further = saved_head(config), {}
+            head = saved_head(config)
+            models = {"": load_source(source, head)}
             for folder in config.SUBMODELS:
                 if Path(source, folder).is_dir():
-                    further[folder] = load_source(Path(source, folder), saved_head(read_config(Path(source, folder))))
+                    models[folder] = load_source(Path(source, folder), saved_head(read_config(Path(source, folder))))
                 elif optional_file(source, f"{folder}/config.json"):
                     raise ValueError(f"its {folder} is extended too: `hf download {source} --local-dir DIR`.")
-            return cls(tokenizer, load_source(source, head), head, further, _remaining_record(source), source)
+            return cls(tokenizer, models, head, source, TrainingRecord.of_checkpoint(source))
         except ValueError as error:
             raise ValueError(f"{option} {source!r}: {error}") from error
 
+    @property
+    def unused_weights(self) -> list[str]:
+        """Names of weights of the checkpoint that the class of the model does not have."""
+        return sorted(self.models[""].unused_head_weights) if self.models else []
 
-def _fast_tokenizer(source: str, option: str, *config: Any) -> PreTrainedTokenizerBase:
-    tokenizer = load_tokenizer(source, option, *config)
-    check_offsets(tokenizer, option, "use hf-encoders adapt with its own entries")
-    return tokenizer
+    def save(self, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+        """Save the models with an extended tokenizer, and what is true of them with other entries too.
 
-
-def _remaining_record(source: str) -> TrainingRecord:
-    """Return what a training record says that is true with other entries too: no losses, no figures.
-
-    `hf-encoders adapt` reads the objective from it.
-    """
-    record = TrainingRecord.of_checkpoint(source)
-    names = ("objectives", "language", "license", "fills_masks")
-    return TrainingRecord(**{name: getattr(record, name) for name in names}, base_model=name_of_checkpoint(source))
-
-
-def extend_checkpoint(
-    checkpoint: Checkpoint,
-    text: CountedText,
-    number: int,
-    output: Path,
-    kept: Sequence[str] | None,
-    settings: Mapping[str, Any],
-    reading: Mapping[str, Any],
-) -> ExtensionReport:
-    """Add entries to a tokenizer and their rows to its model, and write both, with a report, to a folder.
-
-    Args:
-        checkpoint (`Checkpoint`): What to extend; its files stay as they are, and its model gets the new rows.
-        text (`CountedText`): The text of the domain, counted with the checkpoint's tokenizer.
-        number (`int`): Most entries to add.
-        output (`Path`): Folder; an earlier result there is replaced once all is complete.
-        kept (`Sequence[str]` or `None`): Lines of other text, to report how it is cut.
-        settings, reading (`Mapping`): For the report.
-
-    Raises:
-        ValueError: As `extend_vocabulary` and `add_entries`.
-    """
-    began = time.perf_counter()
-    extended = extend_vocabulary(checkpoint.tokenizer, text.words, number)
-    for model in (checkpoint.model, *checkpoint.submodels.values()):
-        if model is not None:
-            add_entries(model, extended.tokenizer, extended.pieces)
-    model = checkpoint.model
-    report = ExtensionReport(
-        settings={**settings, "vocab_size": len(extended.tokenizer)},
-        entries=len(extended.tokenizer),
-        rows=padded_vocab_size(extended.tokenizer) if model is None else model.get_input_embeddings().num_embeddings,
-        added=extended.tokenizer.convert_ids_to_tokens(list(extended.pieces)),
-        text=TextChange.of(checkpoint.tokenizer, extended, text.measured),
-        is_held_out=text.is_held_out,
-        kept=TextChange.of(checkpoint.tokenizer, extended, kept) if kept else None,
-        run={"distinct_words": len(text.words), "seconds": round(time.perf_counter() - began, 2)},
-        versions=library_versions(),
-        reading=dict(reading),
-    )
-    with replaced_files(output, submodels(output)) as folder:
-        if model is not None:
-            model.save_pretrained(folder)
-            checkpoint.record.save(folder)
-        for name, submodel in checkpoint.submodels.items():
-            submodel.save_pretrained(folder / name)
-        save_tokenizer(extended.tokenizer, folder)
-        if model is not None:
-            copy_modules(checkpoint.source, folder)
-        save_report(report, folder)
-        (folder / ENTRIES_FILE).write_text(json.dumps(extended.pieces) + "\n", encoding="utf-8")
-    return report
+        That is no losses and no figures; `hf-encoders adapt` reads the objective from the training record.
+        """
+        for name, model in self.models.items():
+            model.save_pretrained(folder / name)
+        save_tokenizer(tokenizer, folder)
+        if self.models:
+            names = ("objectives", "language", "license", "fills_masks")
+            kept = {name: getattr(self.record, name) for name in names}
+            TrainingRecord(**kept, base_model=name_of_checkpoint(self.source)).save(folder)
+            copy_modules(self.source, folder)

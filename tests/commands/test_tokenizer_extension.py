@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from hf_encoders import HfeBertConfig, HfeElectraConfig
 from hf_encoders.cli import main
-from hf_encoders.corpus import extension
+from hf_encoders.corpus import tokenizer_command
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from hf_encoders.writing import UNFINISHED
@@ -125,7 +125,7 @@ def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(extension, "save_report", fail)
+    monkeypatch.setattr(tokenizer_command, "save_report", fail)
     with pytest.raises(RuntimeError, match="out of luck"):
         extend(source, "--add", 3, "--input", text, "--output", out, "--overwrite")
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before

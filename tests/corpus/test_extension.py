@@ -9,12 +9,12 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.corpus.extension import (
     SCORE_MARGIN,
-    TextChange,
     _choose,
     _pairs,
     _replaced,
     _runs,
     _words,
+    compare_tokens,
     extend_vocabulary,
 )
 from hf_encoders.corpus.word_counts import count_words
@@ -85,9 +85,9 @@ class TestEveryFamily:
         entries = new_entries(extended)
         assert any("card" in entry for entry in entries)
         assert not any("tensi" in entry or "gene" in entry for entry in entries)
-        change = TextChange.of(tokenizer, extended, text)
-        assert change.tokens_before == sum(map(len, ids_of(tokenizer, text)))
-        assert change.tokens_after == sum(map(len, ids_of(extended.tokenizer, text))) < change.tokens_before
+        change = compare_tokens(tokenizer, extended, text)
+        assert change["tokens_before"] == sum(map(len, ids_of(tokenizer, text)))
+        assert change["tokens_after"] == sum(map(len, ids_of(extended.tokenizer, text))) < change["tokens_before"]
 
 
 class TestChoice:
