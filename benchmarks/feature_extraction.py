@@ -29,11 +29,10 @@ import transformers
 from transformers import AutoModel, PreTrainedTokenizerBase
 
 from hf_encoders import HfeBertConfig, HfeBertModel, encode, train_tokenizer
-from hf_encoders.benchmark import stock_config
 from hf_encoders.commands.benchmark import CHARACTERS_PER_LIBRARY
 from hf_encoders.corpus.documents import splitter_for
 from hf_encoders.corpus.python_docs import read_python_documents
-from hf_encoders.publishing.export import ONNX_FILE, export_checkpoint
+from hf_encoders.publishing.export import ONNX_FILE, export_checkpoint, native_config
 
 
 MOST_SENTENCES = 4
@@ -129,7 +128,7 @@ def main() -> None:
         pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     ours = HfeBertModel(config, add_pooling_layer=False).eval()
-    stock = AutoModel.from_config(stock_config(config), add_pooling_layer=False).eval()
+    stock = AutoModel.from_config(native_config(config), add_pooling_layer=False).eval()
     stock.load_state_dict(ours.state_dict())
     for model in (ours, stock):
         model.to(getattr(torch, options.dtype))

@@ -26,7 +26,8 @@ from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.batch import to_device
 from hf_encoders.objectives.mlm import DataCollatorForMaskedLM
-from hf_encoders.publishing.files import may_have_pooler
+from hf_encoders.publishing.export import native_config
+from hf_encoders.publishing.files import may_have_pooler, native_class
 from hf_encoders.publishing.hardware import forward_flops, measure_gemm_rate, peak_on_cpu, peak_on_cuda, wait_for
 
 
@@ -151,13 +152,6 @@ class Implementation:
         return loss.detach()
 
 
-def stock_config(config: EncoderConfig) -> transformers.PreTrainedConfig:
-    """Return a configuration as transformers' own class."""
-    own_fields = ("auto_map", "architectures", "model_type", "position_embedding_type", "transformers_version")
-    fields = {name: value for name, value in config.to_dict().items() if name not in own_fields}
-    return transformers.AutoConfig.for_model(config.model_type, **fields)
-
-
 def modernbert_config(config: EncoderConfig, length: int) -> ModernBertConfig:
     """Return ModernBERT's configuration of the same depth, width, vocabulary and number of weights per layer.
 
@@ -188,11 +182,11 @@ def make_implementations(
         return lambda batch: collator([features[row] for row in batch])
 
     torch.manual_seed(setting.seed)
-    auto = transformers.AutoModelForMaskedLM if setting.trains else transformers.AutoModel
-    without_pooler = {"add_pooling_layer": False} if may_have_pooler(auto._model_mapping[type(config)]) else {}
-    native = stock_config(config)
-    kernel = "sdpa" if auto._model_mapping[type(native)]._supports_sdpa else "eager"  # the best that it has
-    stock = auto.from_config(native, attn_implementation=kernel, **without_pooler)
+    name = "AutoModelForMaskedLM" if setting.trains else "AutoModel"
+    auto, stock_class = getattr(transformers, name), native_class(config, name)
+    without_pooler = {"add_pooling_layer": False} if may_have_pooler(stock_class) else {}
+    kernel = "sdpa" if stock_class._supports_sdpa else "eager"  # the best that it has
+    stock = auto.from_config(native_config(config), attn_implementation=kernel, **without_pooler)
     ours = auto.from_config(config, attn_implementation="sdpa", **without_pooler)
     ours.load_state_dict(stock.state_dict())
     collate = collate_with(DataCollatorForLanguageModeling(tokenizer), rows.stock_features)

@@ -205,7 +205,7 @@ def objective_of(config: "EncoderConfig", source: str) -> str:
     if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:
         return "mlm"
     try:
-        recorded = dict(TrainingRecord.of_checkpoint(source).objectives)
+        recorded = dict(TrainingRecord.load(source).objectives)
     except ValueError as error:
         raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
     alike = (other for other in objectives().values() if other.terms == default.terms and other.turns_column is None)

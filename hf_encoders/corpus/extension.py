@@ -397,7 +397,7 @@ class Checkpoint:
                     models[folder] = load_source(Path(source, folder), saved_head(read_config(Path(source, folder))))
                 elif optional_file(source, f"{folder}/config.json"):
                     raise ValueError(f"its {folder} is extended too: `hf download {source} --local-dir DIR`.")
-            return cls(tokenizer, models, head, source, TrainingRecord.of_checkpoint(source))
+            return cls(tokenizer, models, head, source, TrainingRecord.load(source))
         except ValueError as error:
             raise ValueError(f"{option} {source!r}: {error}") from error
 

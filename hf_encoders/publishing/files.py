@@ -21,7 +21,7 @@ from hf_encoders import models
 from hf_encoders.loading import check_loaded, optional_file, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.secrets import home_folder, homes_in, secrets_in
-from hf_encoders.registration import configurations
+from hf_encoders.registration import configurations, family_classes
 from hf_encoders.writing import read_json
 
 
@@ -158,10 +158,7 @@ def submodels(directory: Path) -> list[str]:
     """Return the subfolders with models that a checkpoint was trained with, which are checkpoints too."""
     if not (directory / "config.json").is_file():
         return []
-    try:
-        model_type = written_config(directory).get("model_type")
-    except (ValueError, RecursionError):  # what reads the model says that its configuration is damaged
-        return []
+    model_type = written_config(directory).get("model_type")
     folders = (folder for kind in configurations() if model_type in kind.model_types() for folder in kind.SUBMODELS)
     return [folder for folder in folders if (directory / folder / "config.json").is_file()]
 
@@ -235,7 +232,6 @@ def foreign_code(directory: Path) -> list[str]:
     written, package = written_config(directory), Path(models.__file__).parent
     references = code_references(written).values()
     foreign = [reference for reference in references if isinstance(reference, str) and ELSEWHERE in reference]
-    foreign += tokenizer_code(directory)
     for name in code_files(directory, written):
         original, file = package / name, directory / name
         if file.is_file() and not (original.is_file() and file.read_bytes() == original.read_bytes()):
@@ -278,7 +274,7 @@ def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | N
     Some of the files may have new content, in `texts`.
     """
     for name in sorted(names):
-        text = texts[name] if texts and name in texts else _text_of(directory / name)
+        text = (texts or {}).get(name) or _text_of(directory / name)
         for line, what in secrets_in(text):
             yield Finding(True, f"{name}, line {line}, has what looks like {what}: remove it, and revoke it.")
         for line, home in homes_in(text):
@@ -348,11 +344,9 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
     """Load a checkpoint with this package's class, in float32 and eval mode; without a pooler if it was not saved.
 
     Raises:
-        ValueError: If parameters of the head are not in the weights, or shards are outside of the directory.
+        ValueError: If parameters of the head are not in the weights, or see `check_loaded`.
     """
-    if (Path(source) / INDEX_FILE).is_file():
-        weight_files(Path(source))  # raises for shards outside of the directory, which transformers would read
-    kind = getattr(transformers, auto_class)._model_mapping[type(read_config(source))]
+    kind = family_classes()[class_name(read_config(source), auto_class)]
     ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if may_have_pooler(kind) else [{}]
     for arguments in ways:
         model, keys = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)

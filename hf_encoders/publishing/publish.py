@@ -2,19 +2,17 @@
 
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
-from safetensors import SafetensorError, safe_open
 
 from hf_encoders.inputs import first_line, is_language_code
 from hf_encoders.loading import read_config
-from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.files import (
     CARD_FILE,
     CURVE_FILE,
@@ -25,125 +23,116 @@ from hf_encoders.publishing.files import (
     TOKENIZER_FILES,
     Finding,
     code_files,
+    foreign_code,
     is_plain,
     leads_out,
     load_source,
+    pooler_arguments,
     published_files,
     saved_head,
     secrets_of_files,
     submodels,
     tokenizer_code,
-    weight_files,
     written_config,
 )
 from hf_encoders.publishing.record import TrainingRecord, is_repo_id, make_model_card, was_edited
-from hf_encoders.publishing.verification import WAYS, load_elsewhere, loads_of, outputs_of, problem_of
+from hf_encoders.publishing.verification import WAYS, Load, load_elsewhere, loads_of
 from hf_encoders.registration import configurations
-from hf_encoders.tokenizer_loading import load_tokenizer
+from hf_encoders.tokenizer_loading import check_rows, load_tokenizer
 from hf_encoders.writing import check_folder, write_whole
 
 
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
 LICENSE_ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 RESAVE = "load it with hf_encoders and call save_pretrained again"
+RESAVE_TOKENIZER = "hf_encoders.publishing.files.save_tokenizer(hf_encoders.load_tokenizer(folder), folder)"
+OLD_WEIGHTS = ("*.safetensors", INDEX_FILE, "pytorch_model*.bin", "pytorch_model.bin.index.json")
+
+
+# --- checks ---
 
 
 def check_directory(directory: str | Path, trust_remote_code: bool = False) -> list[Finding]:
-    """Run all checks except those of the card, which publishing writes; errors come first.
-
-    The model is loaded in another process only if there are no errors in the files.
-    """
-    directories = [Path(directory)]
-    findings = check_files(directories[0])
-    for folder in submodels(directories[0]):
-        directories.append(directories[0] / folder)
-        # It shares the tokenizer of the folder that it is in.
-        for finding in check_files(directories[-1], directories[0]):
-            findings.append(finding._replace(text=f"{folder}: {finding.text}"))
+    """Check all but the card, which publishing writes; load the model only if there are no errors in the files."""
+    directory = Path(directory)
+    findings = list(check_files(directory, directory))
+    if any(finding.is_error for finding in findings):
+        return findings
+    directories = [directory, *(directory / folder for folder in submodels(directory))]
+    for submodel in directories[1:]:  # it has the tokenizer of the folder that it is in
+        for finding in check_files(submodel, directory):
+            findings.append(finding._replace(text=f"{submodel.name}: {finding.text}"))
     if not any(finding.is_error for finding in findings):
         findings += check_loading(directories, trust_remote_code)
-    return sorted(findings, key=lambda finding: not finding.is_error)
+    return findings
 
 
-def check_files(directory: Path, tokenizer: Path | None = None) -> list[Finding]:
-    """Check weights, configuration, code and tokenizer, that of the directory unless another is given."""
-    if not directory.is_dir():
-        return [_error(f"{directory} is not a folder: give one written by save_pretrained.")]
+def check_files(directory: Path, tokenizer: Path) -> Iterator[Finding]:
+    """Check configuration, files and code of a directory, and that the tokenizer in a folder fits its model."""
     try:
         config = read_config(directory)
         saved_head(config)
-        code_files(directory, written_config(directory))  # raises for invalid references
+        written, names = written_config(directory), sorted(published_files(directory))
+        own_tokenizer = tokenizer_code(directory)
     except ValueError as error:
-        return [_error(str(error))]
-    try:
-        links = [name for name in sorted(published_files(directory)) if leads_out(directory, name)]
-        if links:
-            return [_error(f"{', '.join(links)}: links out of {directory}: put the files themselves there.")]
-        findings = check_weights(directory)
-        if code := ", ".join(tokenizer_code(directory)):
-            findings.append(
-                _error(f"auto_map names code of a tokenizer, which needs none, in {code}: remove it there.")
-            )
-    except ValueError as error:
-        findings = [_error(str(error))]
-    return [*findings, *check_code(directory, config), *check_tokenizer(tokenizer or directory, config)]
-
-
-def check_weights(directory: Path) -> list[Finding]:
-    """Check that all weights are there, are readable safetensors, and are finite."""
-    findings = []
-    for name in weight_files(directory):
-        try:
-            with safe_open(directory / name, framework="pt") as file:
-                broken = [key for key in file.keys() if not _is_finite(file.get_tensor(key))]  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            findings.append(
-                _error(f"{name} cannot be read as safetensors ({first_line(error)}): save the model again.")
-            )
-            continue
-        if broken:
-            names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
-            findings.append(_error(f"{name} has NaN or infinite numbers in {names}: save an earlier checkpoint."))
-    return findings
-
-
-def _is_finite(value: torch.Tensor) -> bool:
-    # `isfinite` is not implemented for 8-bit types.
-    return bool((value.float() if value.element_size() == 1 else value).isfinite().all())
-
-
-def check_code(directory: Path, config: EncoderConfig) -> list[Finding]:
-    """Check that `auto_map` in config.json names every class of the family, and that their code is there."""
-    written = written_config(directory)
+        yield Finding(True, str(error))
+        return
+    if links := [name for name in names if leads_out(directory, name)]:
+        yield Finding(True, f"{', '.join(links)}: links out of {directory}: put the files themselves there.")
+        return
+    if own_tokenizer:
+        code = ", ".join(own_tokenizer)
+        yield Finding(True, f"auto_map names code of a tokenizer, which needs none, in {code}: remove it there.")
     auto_map = written.get("auto_map") or {}
     absent = sorted(name for name, code in type(config).AUTO_MAP.items() if auto_map.get(name) != code)
-    if absent:
-        return [_error(f"config.json: auto_map does not name this package's class for {', '.join(absent)}: {RESAVE}.")]
     missing = [name for name in code_files(directory, written) if not (directory / name).exists()]
-    if missing:
-        return [_error(f"{', '.join(missing)}: code that config.json names is not in the directory: {RESAVE}.")]
-    return []
-
-
-def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
-    """Check that the tokenizer loads and that the model has an embedding for each of its ids."""
+    if absent:
+        names = ", ".join(absent)
+        yield Finding(True, f"config.json: auto_map does not name this package's class for {names}: {RESAVE}.")
+    elif missing:
+        names = ", ".join(missing)
+        yield Finding(True, f"{names}: code that config.json names is not in the directory: {RESAVE}.")
     try:
-        tokenizer = load_tokenizer(directory, config=config)
+        loaded = load_tokenizer(tokenizer, config=config)
+        check_rows(loaded, config, str(directory))
     except ValueError as error:
-        return [_error(str(error))]
-    findings = []
-    largest = max(tokenizer.get_vocab().values())
-    if largest >= config.vocab_size:
-        problem = f"the tokenizer has id {largest}, but vocab_size={config.vocab_size}"
-        remedy = f"save the model's own tokenizer, or call model.resize_token_embeddings({largest + 1}) and train on"
-        findings.append(_error(f"{problem}: {remedy}."))
-    if tokenizer.pad_token_id != config.pad_token_id:
-        problem = f"the tokenizer pads with id {tokenizer.pad_token_id}, but pad_token_id={config.pad_token_id}"
-        findings.append(_warning(f"{problem}: set it in the configuration, if this is the model's own tokenizer."))
-    return findings
+        yield Finding(True, str(error))
+        return
+    if loaded.pad_token_id != config.pad_token_id:
+        problem = f"the tokenizer pads with id {loaded.pad_token_id}, but pad_token_id={config.pad_token_id}"
+        yield Finding(False, f"{problem}: set it in the configuration, if this is the model's own tokenizer.")
 
 
-def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Finding]:
+def check_loading(directories: list[Path], trust_remote_code: bool = False) -> Iterator[Finding]:
+    """Check that each directory loads in a process without this package and gives the same outputs as here.
+
+    It is loaded with `trust_remote_code=True` and, if the configuration is native, by plain transformers. Outputs may
+    differ by `FP32_TOLERANCE` of the largest. Code that is not identical to this package's runs with
+    `trust_remote_code` only.
+    """
+    loads: list[Load] = []
+    for directory in directories:
+        if not trust_remote_code and (foreign := ", ".join(foreign_code(directory))):
+            reason = "is not this package's own code and was not run: read it, and pass --trust-remote-code to run it"
+            yield Finding(True, f"{directory}: {foreign} {reason}.")
+            continue
+        head = saved_head(read_config(directory))
+        try:
+            model = load_source(directory, head)
+        except (ValueError, OSError, RuntimeError) as error:
+            yield Finding(True, f"{directory} does not load: {error}")
+            continue
+        if pooler_arguments(model, head):
+            remedy = "load it with add_pooling_layer=False, as the card says, or pooler_output is random"
+            yield Finding(False, f"{directory} has no pooler: {remedy}.")
+        loads += loads_of(directory, model, head)
+    for load, loaded in zip(loads, load_elsewhere(loads), strict=True):
+        if problem := loaded.problem(load):
+            remedy = f"{RESAVE}, or, for the tokenizer, {RESAVE_TOKENIZER}"
+            yield Finding(True, f"{load.directory}, loaded {WAYS[load.way]}: {problem}: {remedy}.")
+
+
+def check_card(text: str, record: TrainingRecord, files: set[str]) -> Iterator[Finding]:
     """Check a card's metadata, and that its pictures are in `files`; list facts that were not recorded."""
     try:
         ModelCard(text, ignore_metadata_errors=True)
@@ -151,46 +140,42 @@ def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Find
         block = REGEX_YAML_BLOCK.search(text)
         metadata = (yaml.safe_load(block.group(2)) if block else None) or {}
     except Exception as error:  # PyYAML's, through huggingface_hub
-        return [_error(f"{CARD_FILE} has no readable metadata ({first_line(error)}): correct the YAML between ---.")]
-    findings = [_error(f"{CARD_FILE}: {problem}") for problem in metadata_problems(metadata)]
+        problem = f"has no readable metadata ({first_line(error)})"
+        yield Finding(True, f"{CARD_FILE} {problem}: correct the YAML between ---.")
+        return
+    for problem in metadata_problems(metadata):
+        yield Finding(True, f"{CARD_FILE}: {problem}")
     if not metadata.get("license"):
-        findings.append(_warning("no licence is stated, so nobody may use the model: give --license."))
-    for link in sorted(shown_files(text) - set(files)):
+        yield Finding(False, "no licence is stated, so nobody may use the model: give --license.")
+    for link in sorted(shown_files(text) - files):
         remedy = "copy the picture into the directory, or remove it from the card"
-        findings.append(_error(f"{CARD_FILE} shows {link}, which is not published with it: {remedy}."))
+        yield Finding(True, f"{CARD_FILE} shows {link}, which is not published with it: {remedy}.")
     if missing := record.missing_facts():
-        findings.append(_warning(f'the card says "not recorded" of {", ".join(missing)}: add them to {RECORD_FILE}.'))
-    return findings
+        yield Finding(False, f'the card says "not recorded" of {", ".join(missing)}: add them to {RECORD_FILE}.')
 
 
 def metadata_problems(metadata: dict[str, Any]) -> list[str]:
     """Return problems of a card's metadata for which the Hub certainly refuses the commit."""
-    name_on_hub = "a name on the Hub: use 'owner/name', or leave it out"
+    name_on_hub = (is_repo_id, "a name on the Hub: use 'owner/name', or leave it out")
     rules = {
-        "license": (is_license, "an identifier of the Hub: use one such as 'apache-2.0', or 'other'"),
-        "language": (is_language, "an ISO 639 code: use one in lower case such as 'en', or 'multilingual'"),
-        "datasets": (is_repo_id, name_on_hub),
-        "base_model": (is_repo_id, name_on_hub),
+        "license": (LICENSE_ID.fullmatch, "an identifier of the Hub: use one such as 'apache-2.0', or 'other'"),
+        "language": (_is_language, "an ISO 639 code: use one in lower case such as 'en', or 'multilingual'"),
+        "datasets": name_on_hub,
+        "base_model": name_on_hub,
     }
     problems = []
     for field, (is_valid, remedy) in rules.items():
         values = metadata.get(field) or []
         for value in values if isinstance(values, list) else [values]:
-            if not is_valid(value):
+            if not is_valid(str(value)):
                 problems.append(f"{field} {value!r} is not {remedy}.")
     if metadata.get("license") == "other" and not metadata.get("license_name"):
         problems.append("license 'other' needs license_name: add it, and the text as a LICENSE file.")
     return problems
 
 
-def is_license(name: Any) -> bool:
-    """Return whether a name has the form of the Hub's identifiers of licences."""
-    return LICENSE_ID.fullmatch(str(name)) is not None
-
-
-def is_language(code: Any) -> bool:
-    """Return whether a code may be the language of a card."""
-    return code in ("multilingual", "code") or is_language_code(str(code))
+def _is_language(code: str) -> bool:
+    return code in ("multilingual", "code") or is_language_code(code)
 
 
 def shown_files(card: str) -> set[str]:
@@ -202,44 +187,7 @@ def shown_files(card: str) -> set[str]:
     return {link for link in PICTURE.findall(card) if "://" not in link and not link.startswith("data:")}
 
 
-def check_loading(directories: list[Path], trust_remote_code: bool = False) -> list[Finding]:
-    """Check that each directory loads in a process without this package and gives the same outputs as here.
-
-    It is loaded with `trust_remote_code=True` and, if the configuration is native, by plain transformers. Outputs may
-    differ by `FP32_TOLERANCE` of the largest. See `load_elsewhere` for `trust_remote_code`.
-    """
-    findings, loads, expected = [], [], []
-    for directory in directories:
-        head = saved_head(read_config(directory))
-        try:
-            model = load_source(directory, head)
-        except (ValueError, OSError, RuntimeError) as error:
-            findings.append(_error(f"{directory} does not load: {error}"))
-            continue
-        loads += (ways := loads_of(directory, model, head))
-        expected += [outputs_of(model, ways[0].batch)] * len(ways)
-        if ways[0].arguments:
-            remedy = "load it with add_pooling_layer=False, as the card says, or pooler_output is random"
-            findings.append(_warning(f"{directory} has no pooler: {remedy}."))
-    for load, loaded, outputs in zip(loads, load_elsewhere(loads, trust_remote_code), expected, strict=True):
-        if problem := problem_of(loaded, outputs, load.batch):
-            tokenizer = "hf_encoders.publishing.files.save_tokenizer(hf_encoders.load_tokenizer(folder), folder)"
-            remedy = f"{RESAVE}, or, for the tokenizer, {tokenizer}"
-            findings.append(_error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}: {remedy}."))
-    return findings
-
-
-def _error(text: str) -> Finding:
-    return Finding(True, text)
-
-
-def _warning(text: str) -> Finding:
-    return Finding(False, text)
-
-
-# --- the push ---
-
-OLD_WEIGHTS = ("*.safetensors", INDEX_FILE, "pytorch_model*.bin", "pytorch_model.bin.index.json")
+# --- the plan ---
 
 
 @dataclass
@@ -297,29 +245,53 @@ def plan_publication(
         raise ValueError(f"repo={repo_id!r} is not a name of a repository: use owner/name (letters, digits, - _ .).")
     if base_model is not None and not is_repo_id(base_model):
         raise ValueError(f"base_model={base_model!r} is not a name on the Hub: use owner/name, or leave it out.")
-    findings = check_directory(directory, trust_remote_code)
-    if any(finding.is_error for finding in findings):
-        return Plan(directory, repo_id, {}, [], findings, {})
+    plan = Plan(directory, repo_id, {}, [], check_directory(directory, trust_remote_code), {}, new_card=new_card)
+    if plan.errors:
+        return plan
     record = TrainingRecord.load(directory)
     stated = {"license": license_name, "language": language, "base_model": base_model}
     stated = {name: value for name, value in stated.items() if value}
     record = replace(record, **stated)
-    card, note = _card(directory, repo_id, record, new_card, bool(stated))
-    texts = {CARD_FILE: card}
+    card, plan.note = _card(directory, repo_id, record, new_card, bool(stated))
+    plan.texts = {CARD_FILE: card}
     path = directory / RECORD_FILE
     # A record of an earlier version, or written by hand, is redacted when it is loaded.
     if stated or (path.exists() and record.to_json() != path.read_text(encoding="utf-8")):
-        texts[RECORD_FILE] = record.to_json()
-    names = published_files(directory) | set(texts)
+        plan.texts[RECORD_FILE] = record.to_json()
+    names = published_files(directory) | set(plan.texts)
     for picture in shown_files(card):
         if is_plain(picture) and not leads_out(directory, picture) and (directory / picture).is_file():
             names.add(picture)
-    findings += [*secrets_of_files(directory, names, texts), *check_card(card, record, list(names))]
-    sizes = {name: len(texts[name].encode()) if name in texts else (directory / name).stat().st_size for name in names}
+    for name in sorted(names):
+        text = plan.texts.get(name)
+        plan.files[name] = (directory / name).stat().st_size if text is None else len(text.encode())
     pushed = {Path(name).parts[0] for name in names}
-    left = sorted(path.name + "/" * path.is_dir() for path in directory.iterdir() if path.name not in pushed)
-    findings.sort(key=lambda finding: not finding.is_error)
-    return Plan(directory, repo_id, dict(sorted(sizes.items())), left, findings, texts, note, new_card)
+    plan.left = sorted(path.name + "/" * path.is_dir() for path in directory.iterdir() if path.name not in pushed)
+    plan.findings += [*secrets_of_files(directory, names, plan.texts), *check_card(card, record, names)]
+    plan.findings.sort(key=lambda finding: not finding.is_error)
+    return plan
+
+
+def _card(directory: Path, repo_id: str, record: TrainingRecord, new_card: bool, has_stated: bool) -> tuple[str, str]:
+    """Return the card to publish, and a sentence on its origin."""
+    path = directory / CARD_FILE
+    if path.exists() and not new_card:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 ({error.reason}): save it as UTF-8, or use --new-card.") from error
+        if was_edited(text):
+            if has_stated:
+                options = "--license, --language and --base-model would not appear in it"
+                raise ValueError(f"{path} was edited by hand, so {options}: write them there, or use --new-card.")
+            return text, f"{CARD_FILE} was edited by hand: published as it is (--new-card replaces it)"
+    model = load_source(directory, saved_head(read_config(directory)))
+    has_curve, has_modules = ((directory / name).exists() for name in (CURVE_FILE, MODULES_FILE))
+    card = make_model_card(model, record, repo_id, has_curve, has_modules)
+    return str(card), f"{CARD_FILE} is generated from {RECORD_FILE} and config.json"
+
+
+# --- the push ---
 
 
 def check_branch(revision: str | None) -> None:
@@ -370,11 +342,10 @@ def publish(
         raise ValueError(f"{plan.repo_id} exists and is public: make it private in its settings, or omit --private.")
     published = [file.rfilename for file in info.siblings]
     if ".gitignore" in published:
-        raise ValueError(
-            f"{plan.repo_id} has a .gitignore, and the Hub leaves out the files it names: remove it first."
-        )
+        problem = "has a .gitignore, and the Hub leaves out the files it names"
+        raise ValueError(f"{plan.repo_id} {problem}: remove it first.")
     if CARD_FILE in published:
-        _check_card(api, plan, info.sha)
+        _check_card_on_hub(api, plan, info.sha)
     additions = [CommitOperationAdd(name, str(plan.directory / name)) for name in plan.files]
     deletions = [CommitOperationDelete(name) for name in outdated(published, set(plan.files))]
     # `parent_commit` prevents overwriting somebody else's push in the meantime.
@@ -403,7 +374,7 @@ def outdated(published: list[str], new: set[str]) -> list[str]:
     return sorted(name for name in set(published) - new if is_of_a_model(name))
 
 
-def _check_card(api: HfApi, plan: Plan, parent: str) -> None:
+def _check_card_on_hub(api: HfApi, plan: Plan, parent: str) -> None:
     """Raise ValueError if a generated card would replace one that was edited on the Hub."""
     if plan.new_card or was_edited(plan.texts[CARD_FILE]):
         return
@@ -416,22 +387,3 @@ def _check_card(api: HfApi, plan: Plan, parent: str) -> None:
             f"{CARD_FILE} of {plan.repo_id} was edited on the Hub, and a generated card would replace it: "
             f"download it into {plan.directory} to keep it, or replace it with --new-card."
         )
-
-
-def _card(directory: Path, repo_id: str, record: TrainingRecord, new_card: bool, has_stated: bool) -> tuple[str, str]:
-    """Return the card to publish, and a sentence on its origin."""
-    path = directory / CARD_FILE
-    if path.exists() and not new_card:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 ({error.reason}): save it as UTF-8, or use --new-card.") from error
-        if was_edited(text):
-            if has_stated:
-                options = "--license, --language and --base-model would not appear in it"
-                raise ValueError(f"{path} was edited by hand, so {options}: write them there, or use --new-card.")
-            return text, f"{CARD_FILE} was edited by hand: published as it is (--new-card replaces it)"
-    model = load_source(directory, saved_head(read_config(directory)))
-    has_curve, has_modules = ((directory / name).exists() for name in (CURVE_FILE, MODULES_FILE))
-    card = make_model_card(model, record, repo_id, has_curve, has_modules)
-    return str(card), f"{CARD_FILE} is generated from {RECORD_FILE} and config.json"

@@ -6,7 +6,6 @@ import site
 import subprocess
 import sys
 import tempfile
-from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +15,9 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_encoders.loading import read_config
-from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.files import foreign_code, load_source, pooler_arguments, saved_head
+from hf_encoders.publishing.files import pooler_arguments, saved_head
 from hf_encoders.publishing.secrets import is_secret, without_tokens
-from hf_encoders.tokenizer_loading import load_tokenizer
+from hf_encoders.tokenizer_loading import DEFAULT_LENGTH, UNLIMITED, load_tokenizer
 
 
 Tensors = dict[str, torch.Tensor]
@@ -27,11 +25,7 @@ Tensors = dict[str, torch.Tensor]
 # weight or layer by 1e-2 and more.
 FP32_TOLERANCE = 1e-4
 CHOICES = "AutoModelForMultipleChoice"
-# Outputs of shape `(B, T)`. Other two-dimensional outputs are of whole rows.
-ANSWERS = ("start_logits", "end_logits")
-UNLIMITED, LONG_ROW = 2**20, 512  # a longest row that means none, and one that is long enough to probe with
 WAYS = {
-    "package": "with hf_encoders",
     "remote": "without hf_encoders, trust_remote_code=True",
     "plain": "without hf_encoders, plain transformers",
 }
@@ -45,53 +39,41 @@ KEPT_VARIABLES = (
 PROBED_TEXT = "The Café's naïve ÉLAN, 北京 и Москва: 3.5 % (x_y)\tzqxjk!"
 # The script of the process, in which an import of `hf_encoders` fails.
 LOAD = """
-import json, os, sys
-request_file, answer, tensors = sys.argv[1:]
-request = json.load(open(request_file, encoding="utf-8"))
+import json, sys
 sys.modules["hf_encoders"] = None
 import torch, transformers
 from safetensors.torch import load_file, save_file
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-torch.set_num_threads(request["threads"])
-results, outputs = [], {}
-for number, load in enumerate(request["loads"]):
-    arguments = load["arguments"] | ({"trust_remote_code": True} if load["way"] == "remote" else {})
+threads, text, loads = json.load(open("request", encoding="utf-8"))
+torch.set_num_threads(threads)
+results = []
+for number, (directory, auto_class, arguments, trust, has_tokenizer) in enumerate(loads):
     try:
-        model, keys = getattr(transformers, load["auto_class"]).from_pretrained(
-            load["directory"], dtype=torch.float32, output_loading_info=True, **arguments
+        model, keys = getattr(transformers, auto_class).from_pretrained(
+            directory, dtype=torch.float32, output_loading_info=True, trust_remote_code=trust, **arguments
         )
         with torch.no_grad():
-            computed = model.eval()(**load_file(load["batch"]))
+            outputs = model.eval()(**load_file(f"batch-{number}"))
         tokens = None
-        if os.path.exists(os.path.join(load["directory"], "tokenizer_config.json")):
-            trust = {"trust_remote_code": load["way"] == "remote"}
-            tokenizer = transformers.AutoTokenizer.from_pretrained(load["directory"], **trust)
-            tokens = tokenizer(request["text"])["input_ids"]
+        if has_tokenizer:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=trust)
+            tokens = tokenizer(text)["input_ids"]
     except Exception as error:
-        results.append([f"{type(error).__name__}: {error}", "", [], None])
+        results.append([f"{type(error).__name__}: {error}"])
         continue
+    outputs = {name: value.contiguous() for name, value in outputs.items() if isinstance(value, torch.Tensor)}
+    save_file(outputs, f"outputs-{number}")
     results.append(["", type(model).__name__, sorted(keys["missing_keys"]), tokens])
-    for name, value in computed.items():
-        if isinstance(value, torch.Tensor):
-            outputs[f"{number}/{name}"] = value.contiguous()
-save_file(outputs, tensors)
-json.dump(results, open(answer, "w", encoding="utf-8"))
+json.dump(results, open("answer", "w", encoding="utf-8"))
 """
 
 
 class Difference(NamedTuple):
-    """Measure how the outputs of two models differ at real tokens.
-
-    Attributes:
-        largest (`float`): Largest absolute difference.
-        scale (`float`): Largest absolute output, at least 1.
-        of_rms (`float`): Root mean square of the differences over that of the outputs.
-    """
+    """Hold the largest absolute difference of two models' outputs, and the largest absolute output, at least 1."""
 
     largest: float
     scale: float
-    of_rms: float
 
     @property
     def is_rounding(self) -> bool:
@@ -99,31 +81,24 @@ class Difference(NamedTuple):
         return self.largest <= FP32_TOLERANCE * self.scale
 
 
-def probe_batch(
-    config: EncoderConfig, auto_class: str, longest_row: int, lengths: tuple[int, ...] = (13, 5, 8)
-) -> Tensors:
+def probe_batch(model: PreTrainedModel, auto_class: str, lengths: tuple[int, ...] = (13, 5, 8)) -> Tensors:
     """Make padded rows of random ids: `input_ids`, `attention_mask`, and two halves by `token_type_ids` and the like.
 
-    Lengths are cut to `longest_row`, or `LONG_ROW` where there is no longest. Padding is on the side where the
-    family's tokenizer puts it, since transformers' XLNet summarises the last column. For multiple choice, the rows are
-    the choices of one example, `(1, rows, T)`.
+    Lengths are cut to the model's longest row, or to `DEFAULT_LENGTH` where there is none. Padding is on the side of
+    the family's tokenizer, since transformers' XLNet summarises the last column. For multiple choice, the rows are the
+    choices of one example, `(1, rows, T)`.
     """
-    generator = torch.Generator().manual_seed(0)
-    real = torch.tensor(lengths).clamp(max=longest_row if longest_row < UNLIMITED else LONG_ROW)
-    shape = (len(real), int(real.max()))
-    ids = torch.randint(config.vocab_size, shape, generator=generator)
-    if config.pad_token_id is not None and config.vocab_size > 1:
-        ids = torch.where(ids == config.pad_token_id, (config.pad_token_id + 1) % config.vocab_size, ids)
+    config, longest = model.config, model.base_model.longest_row()
+    real = torch.tensor(lengths).clamp(max=longest if longest < UNLIMITED else DEFAULT_LENGTH)
+    shape, padding = (len(real), int(real.max())), config.pad_token_id or 0
+    ids = torch.randint(config.vocab_size - 1, shape, generator=torch.Generator().manual_seed(0))
     columns = torch.arange(shape[1]).expand(shape)
     if getattr(transformers, config.TOKENIZER_CLASS).padding_side == "left":
         columns = columns - (shape[1] - real[:, None])
     mask = ((columns >= 0) & (columns < real[:, None])).long()
-    padding = 0 if config.pad_token_id is None else config.pad_token_id
-    batch = {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
-    second_half = columns >= real[:, None] // 2
-    for name, size in config.extra_ids.items():
-        if size > 1:
-            batch[name] = (second_half & (mask == 1)).long()
+    batch = {"input_ids": (ids + (ids >= padding)).where(mask == 1, padding), "attention_mask": mask}
+    second_half = (columns >= real[:, None] // 2).long() * mask
+    batch |= {name: second_half for name, size in config.extra_ids.items() if size > 1}
     return {name: value[None] for name, value in batch.items()} if auto_class == CHOICES else batch
 
 
@@ -135,7 +110,7 @@ def outputs_of(model: PreTrainedModel, batch: Tensors) -> Tensors:
 
 
 def difference(outputs: Tensors, expected: Tensors, attention_mask: torch.Tensor) -> Difference:
-    """Compare outputs at real tokens.
+    """Compare outputs at real tokens; at padding they have no meaning.
 
     Raises:
         ValueError: If names or shapes differ.
@@ -143,42 +118,32 @@ def difference(outputs: Tensors, expected: Tensors, attention_mask: torch.Tensor
     shapes = [{name: tuple(value.shape) for name, value in tensors.items()} for tensors in (outputs, expected)]
     if shapes[0] != shapes[1] or not expected:
         raise ValueError(f"the outputs are {shapes[0]}, but should be {shapes[1]}.")
-    is_real = attention_mask.bool()
-    values, differences = [], []
+    largest, scale = torch.tensor(0.0), torch.tensor(1.0)
     for name, value in expected.items():
-        pair = (value, outputs[name])
-        # A discriminator has one score per token: at padding all are zero here, and none in transformers. A classifier
-        # may have as many scores as there are tokens.
-        at_padding = [tensor[~is_real] for tensor in pair] if value.shape == is_real.shape else []
-        is_of_tokens = any(not first.any() and second.all() for first, second in permutations(at_padding, 2))
-        if value.shape[:2] == is_real.shape and (value.ndim > 2 or name in ANSWERS or is_of_tokens):
-            pair = (value[is_real], outputs[name][is_real])
-        values.append(pair[0].flatten())
-        differences.append((pair[1] - pair[0]).flatten())
-    all_values, all_differences = torch.cat(values), torch.cat(differences)
-    rms = all_values.square().mean().sqrt().item()
-    return Difference(
-        largest=all_differences.abs().max().item(),
-        scale=max(1.0, all_values.abs().max().item()),
-        of_rms=all_differences.square().mean().sqrt().item() / max(rms, 1e-30),
-    )
+        # As many classes as there are columns look like tokens; the longest row has all of them.
+        real = attention_mask.bool() if value.shape[:2] == attention_mask.shape else ...
+        largest = torch.maximum(largest, (outputs[name] - value)[real].abs().max())  # NaN stays
+        scale = torch.maximum(scale, value[real].abs().max())
+    return Difference(largest.item(), scale.item())
 
 
 class Load(NamedTuple):
-    """Name a directory, a way of `WAYS`, the Auto class, the inputs and further arguments of `from_pretrained`."""
+    """Describe how to load a directory (a way of `WAYS`), its inputs, and outputs and ids of `PROBED_TEXT` to expect.
+
+    The ids are None for a folder without a tokenizer; `arguments` are further ones of `from_pretrained`.
+    """
 
     directory: Path
     way: str
     auto_class: str
     batch: Tensors
+    expected: Tensors = {}
+    tokens: list[int] | None = None
     arguments: dict[str, bool] = {}
 
 
 class Loaded(NamedTuple):
-    """Hold the result of a load: error (or empty), class, missing parameters, ids of `PROBED_TEXT`, and outputs.
-
-    The ids are None for a folder without a tokenizer; the outputs are in float32.
-    """
+    """Hold the result of a load: error (or empty), class, missing parameters, ids of `PROBED_TEXT`, and outputs."""
 
     error: str
     class_name: str = ""
@@ -186,49 +151,52 @@ class Loaded(NamedTuple):
     tokens: list[int] | None = None
     outputs: Tensors = {}
 
+    def problem(self, load: Load) -> str:
+        """Return how this is not what is expected; empty if it is."""
+        if self.error:
+            return self.error
+        if self.missing:
+            return f"parameters are not in the weights: {', '.join(self.missing)}"
+        if self.tokens != load.tokens:
+            return f"its tokenizer gives the ids {self.tokens} for {PROBED_TEXT!r}, not {load.tokens}"
+        measured = difference(self.outputs, load.expected, load.batch["attention_mask"])
+        if not measured.is_rounding:
+            return f"outputs differ by up to {measured.largest:.2g}, of at most {measured.scale:.2g}"
+        return ""
 
-def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[Loaded]:
+
+def loads_of(directory: Path, model: PreTrainedModel, head: str) -> list[Load]:
+    """Return the loads that a directory with this model must pass, with the same random tokens for each."""
+    batch = probe_batch(model, head)
+    has_tokenizer = (directory / "tokenizer_config.json").exists()
+    tokens = load_tokenizer(directory)(PROBED_TEXT)["input_ids"] if has_tokenizer else None
+    expected, arguments = outputs_of(model, batch), pooler_arguments(model, head)
+    ways = ["remote", "plain"] if model.config.is_native else ["remote"]
+    return [Load(directory, way, head, batch, expected, tokens, arguments) for way in ways]
+
+
+def load_elsewhere(loads: list[Load]) -> list[Loaded]:
     """Do all loads in a fresh process, offline and without this package.
 
-    The process gets no tokens, neither from variables nor from the file of `hf auth login`, and imports nothing from
-    the current directory. Code that is not identical to this package's runs with `trust_remote_code` only; otherwise
-    the load has an error, as where its tokenizer gives other ids than the one that is loaded here.
+    Code in the directories runs there. The process gets no tokens, neither from variables nor from the file of
+    `hf auth login`, and imports nothing from the current directory.
 
     Raises:
         RuntimeError: If the process cannot start.
     """
-    refused, allowed = {}, []
-    for number, load in enumerate(loads):
-        if load.way == "remote" and not trust_remote_code and (foreign := ", ".join(foreign_code(load.directory))):
-            reason = "is not this package's own code and was not run (--trust-remote-code runs it)"
-            refused[number] = Loaded(f"{foreign} {reason}")
-        else:
-            allowed.append(load)
-    answers = iter(_ask(allowed) if allowed else [])
-    results = [refused[number] if number in refused else next(answers) for number in range(len(loads))]
-    for number, (load, loaded) in enumerate(zip(loads, results, strict=True)):
-        if not loaded.error and loaded.tokens is not None:
-            expected = load_tokenizer(load.directory)(PROBED_TEXT)["input_ids"]
-            if loaded.tokens != expected:
-                error = f"its tokenizer gives the ids {loaded.tokens} for {PROBED_TEXT!r}, not {expected}"
-                results[number] = loaded._replace(error=error)
-    return results
-
-
-def _ask(loads: list[Load]) -> list[Loaded]:
-    with tempfile.TemporaryDirectory() as folder:
-        request_file, answer, tensors = (str(Path(folder, name)) for name in ("request", "answer", "tensors"))
-        requests = []
+    if not loads:
+        return []
+    with tempfile.TemporaryDirectory() as name:
+        folder, requests = Path(name), []
         for number, load in enumerate(loads):
-            batch = str(Path(folder, f"batch-{number}"))
-            save_file({name: value.contiguous() for name, value in load.batch.items()}, batch)
-            requests.append({**load._asdict(), "directory": str(Path(load.directory).absolute()), "batch": batch})
-        request = {"threads": torch.get_num_threads(), "text": PROBED_TEXT, "loads": requests}
-        Path(request_file).write_text(json.dumps(request), encoding="utf-8")
+            save_file({name: value.contiguous() for name, value in load.batch.items()}, folder / f"batch-{number}")
+            trust, has_tokenizer = load.way == "remote", load.tokens is not None
+            requests.append((str(load.directory.absolute()), load.auto_class, load.arguments, trust, has_tokenizer))
+        (folder / "request").write_text(json.dumps([torch.get_num_threads(), PROBED_TEXT, requests]), encoding="utf-8")
         child = subprocess.run(
-            [sys.executable, "-P", "-c", LOAD, request_file, answer, tensors],
-            env=environment_without_secrets(folder),
-            cwd=folder,
+            [sys.executable, "-P", "-c", LOAD],
+            env=environment_without_secrets(name),
+            cwd=name,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -236,12 +204,11 @@ def _ask(loads: list[Load]) -> list[Loaded]:
         )
         if child.returncode != 0:
             raise RuntimeError(f"a process to load {loads[0].directory} failed:\n{child.stderr}")
-        results = json.loads(Path(answer).read_text(encoding="utf-8"))
-        outputs: list[Tensors] = [{} for _ in results]
-        for name, value in load_file(tensors).items():
-            number, _, field = name.partition("/")
-            outputs[int(number)][field] = value
-    return [Loaded(*result, computed) for result, computed in zip(results, outputs, strict=True)]
+        results = [Loaded(*result) for result in json.loads((folder / "answer").read_text(encoding="utf-8"))]
+        return [
+            loaded if loaded.error else loaded._replace(outputs=load_file(folder / f"outputs-{number}"))
+            for number, loaded in enumerate(results)
+        ]
 
 
 def environment_without_secrets(home: str) -> dict[str, str]:
@@ -266,39 +233,15 @@ def environment_without_secrets(home: str) -> dict[str, str]:
     }
 
 
-def loads_of(directory: Path, model: PreTrainedModel, head: str) -> list[Load]:
-    """Return the loads that a directory with this model must pass, with the same random tokens for each."""
-    batch = probe_batch(model.config, head, model.base_model.longest_row())
-    ways = ["remote", "plain"] if model.config.is_native else ["remote"]
-    return [Load(directory, way, head, batch, pooler_arguments(model, head)) for way in ways]
-
-
 def verify_loading(directory: Path, model: PreTrainedModel) -> None:
-    """Load a directory here and in a fresh process, compare the outputs with a model's, and print the differences.
+    """Load a directory in a fresh process, compare the outputs with its model's, and print the differences.
 
     Raises:
         RuntimeError: If a load fails or gives other outputs.
     """
-    head = saved_head(read_config(directory))
-    loads = loads_of(directory, model.eval(), head)
-    batch = loads[0].batch
-    expected, loaded_here = outputs_of(model, batch), load_source(directory, head)
-    results = {"package": Loaded("", type(loaded_here).__name__, outputs=outputs_of(loaded_here, batch))}
-    results |= {load.way: loaded for load, loaded in zip(loads, load_elsewhere(loads), strict=True)}
-    for way, loaded in results.items():
-        if problem := problem_of(loaded, expected, batch):
-            raise RuntimeError(f"{directory}, loaded {WAYS[way]}: {problem}.")
-        largest = difference(loaded.outputs, expected, batch["attention_mask"]).largest
-        print(f"  {WAYS[way]}: {loaded.class_name}, largest difference of logits {largest:.1e}")
-
-
-def problem_of(loaded: Loaded, expected: Tensors, batch: Tensors) -> str:
-    """Return the problem of a load; empty if there is none."""
-    if loaded.error:
-        return loaded.error
-    if loaded.missing:
-        return f"parameters are not in the weights: {', '.join(loaded.missing)}"
-    measured = difference(loaded.outputs, expected, batch["attention_mask"])
-    if not measured.is_rounding:
-        return f"outputs differ by up to {measured.largest:.2g}, of at most {measured.scale:.2g}"
-    return ""
+    loads = loads_of(directory, model.eval(), saved_head(read_config(directory)))
+    for load, loaded in zip(loads, load_elsewhere(loads), strict=True):
+        if problem := loaded.problem(load):
+            raise RuntimeError(f"{directory}, loaded {WAYS[load.way]}: {problem}.")
+        largest = difference(loaded.outputs, load.expected, load.batch["attention_mask"]).largest
+        print(f"  {WAYS[load.way]}: {loaded.class_name}, largest difference of logits {largest:.1e}")

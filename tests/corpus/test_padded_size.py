@@ -15,7 +15,7 @@ from hf_encoders import (
 )
 from hf_encoders.objectives.masking import Masker
 from hf_encoders.objectives.randomness import Key
-from hf_encoders.publishing.publish import check_tokenizer
+from hf_encoders.publishing.publish import check_files
 from tests.corpus.trained import train
 
 
@@ -85,6 +85,6 @@ def test_a_model_with_spare_rows_trains_and_fills(config_class, model_class, tmp
 
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    assert check_tokenizer(tmp_path, model.config) == []
+    assert list(check_files(tmp_path, tmp_path)) == []
     text = f"the {tokenizer.mask_token} sat"
     assert all(one.tokens[0] in tokenizer.get_vocab() for one in fill_masks(model, tokenizer, text, num_beams=20))

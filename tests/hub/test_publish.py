@@ -14,7 +14,7 @@ from transformers.modelcard import TrainingSummary
 
 from hf_encoders.commands import publish as publish_command
 from hf_encoders.publishing import publish as publishing
-from hf_encoders.publishing.publish import check_files, plan_publication, publish
+from hf_encoders.publishing.publish import plan_publication, publish
 from hf_encoders.publishing.record import TrainingRecord, signed
 
 # All by one name: the families are compared by identity, and `.tiny_checkpoints` would be another module.
@@ -49,7 +49,7 @@ NOT_PUSHED = (
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No loads in other processes, which take seconds each: `tests/publishing/test_checks.py` tests them."""
-    monkeypatch.setattr(publishing, "check_directory", lambda directory, trust: check_files(Path(directory)))
+    monkeypatch.setattr(publishing, "check_loading", lambda directories, trust: [])
 
 
 @pytest.fixture(scope="module")

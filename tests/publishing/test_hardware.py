@@ -4,7 +4,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
 from hf_encoders import student_from, with_teacher
-from hf_encoders.benchmark import stock_config
+from hf_encoders.publishing.export import native_config
 from hf_encoders.publishing.hardware import forward_flops, measure_gemm_rate, peak_on_cpu, training_flops
 from hf_encoders.registration import config_class_of
 from tests.families import fields_of, own_sizes
@@ -47,7 +47,7 @@ def test_albert_counts_repeated_layers_and_the_narrow_head():
 def test_torch_counts_the_same_without_padding_and_with_all_tokens_predicted(family, auto, pairs):
     config = tiny_config(family)
     # Of the kernels, torch's counter knows the plain products only.
-    model = auto.from_config(stock_config(config), attn_implementation="eager").eval()
+    model = auto.from_config(native_config(config), attn_implementation="eager").eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=torch.full((4, 7), 6))
     assert counter.get_total_flops() == forward_flops(config, [7] * 4, predicted=28, pairs=pairs)

@@ -1,6 +1,7 @@
 """Cards hold what was recorded, say where nothing was, and keep their text."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -79,4 +80,8 @@ def test_a_model_that_is_told_languages_says_which_and_how(default, without):
 def test_the_record_survives_the_disk(tmp_path):
     RECORD.save(tmp_path)
     assert TrainingRecord.load(tmp_path) == RECORD
-    assert TrainingRecord.load(tmp_path / "nowhere") == TrainingRecord()
+    path = tmp_path / "training_record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "new_heads": ["pooler"]}))  # of earlier versions
+    assert TrainingRecord.load(tmp_path) == RECORD
+    path.unlink()
+    assert TrainingRecord.load(tmp_path) == TrainingRecord()

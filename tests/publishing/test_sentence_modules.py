@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hf_encoders.cli import main
-from hf_encoders.publishing.export import BF16_ROUNDING, export_checkpoint
+from hf_encoders.publishing.export import export_checkpoint
 from hf_encoders.publishing.files import published_files
 from hf_encoders.publishing.publish import check_files
 from tests.commands.adapt_runs import adapt, checkpoint, write_texts
@@ -22,6 +22,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 
 
 TEXTS = ["the first text, of several words and more than five tokens", "another"]
+BF16_ROUNDING = 2.0**-8  # half of the last of 8 significant bits
 MODULES = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
            "2_Dense/config.json", "2_Dense/model.safetensors"}  # fmt: skip
 
@@ -87,7 +88,8 @@ def test_modules_of_others_are_neither_published_nor_copied(embedder, tmp_path, 
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([*modules, module]))
     assert any(
-        f"modules.json of {folder} cannot be used (" in text and words in text for text in errors(check_files(folder))
+        f"modules.json of {folder} cannot be used (" in text and words in text
+        for text in errors(check_files(folder, folder))
     )
     export_checkpoint(folder, "native", exported)
     assert "Modules of sentence-transformers are left out: modules.json of" in capsys.readouterr().err
@@ -97,7 +99,7 @@ def test_modules_of_others_are_neither_published_nor_copied(embedder, tmp_path, 
 def test_a_pickle_or_a_link_out_of_the_folder_is_not_copied(embedder, tmp_path, capsys):
     folder, exported = Path(shutil.copytree(embedder, tmp_path / "model")), tmp_path / "exported"
     (folder / "2_Dense" / "model.safetensors").rename(folder / "2_Dense" / "pytorch_model.bin")
-    assert any("2_Dense/pytorch_model.bin is a pickle" in text for text in errors(check_files(folder)))
+    assert any("2_Dense/pytorch_model.bin is a pickle" in text for text in errors(check_files(folder, folder)))
     export_checkpoint(folder, "native", exported)
     assert "left out" in capsys.readouterr().err and not (exported / "modules.json").exists()
     (folder / "1_Pooling" / "config.json").unlink()
