@@ -20,7 +20,7 @@ from tests.forked_python import Forked, python_c
 
 
 # Fixtures of several files that start Python processes: whatever uses one is marked.
-STARTING_FIXTURES = {"all_saved", "untouched"}
+STARTING_FIXTURES = {"all_saved"}
 PYTHON_PROGRAMS = ("python", "torchrun", "accelerate", "hf-encoders")
 # A loader that an exception holds waits so long for each worker when it is collected as garbage; the default is 5 s.
 data_loading.MP_STATUS_CHECK_INTERVAL = data_loading.worker.MP_STATUS_CHECK_INTERVAL = 0.25  # seconds

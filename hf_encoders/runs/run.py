@@ -25,7 +25,7 @@ from hf_encoders.objectives.randomness import Key, RandomStream, generator
 from hf_encoders.runs.recipe import Phase, Recipe
 from hf_encoders.runs.sources import Source, Sources, masking_options
 from hf_encoders.training.callbacks import CompactProgressCallback
-from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
+from hf_encoders.training.checkpoints import checkpoints_by_step
 from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.optimizers import check_training_arguments, optim_field, optimizer_class, set_layer_decay
 from hf_encoders.training.trainer import PreTrainingTrainer
@@ -465,9 +465,7 @@ def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[st
     """
     trainer.interruption.how_to_resume = how_to_resume
     output = Path(trainer.args.output_dir)
-    # The run may have been killed between writing a checkpoint and renaming it.
-    complete = [one for one in checkpoints_by_step(output / UNFINISHED) if problem_of_unfinished(one) is None]
-    has_checkpoints = bool(complete or checkpoints_by_step(output))
+    has_checkpoints = bool(checkpoints_by_step(output))
     trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
     if not trainer.args.load_best_model_at_end:
         for entry in reversed(trainer.state.log_history):

@@ -104,6 +104,7 @@ def train_run(
     options = {name: value for name, value in given.items() if name not in (*RUN_OPTIONS, "auto_find_batch_size")}
     run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch), objective)
     transformers.logging.set_verbosity_warning()
+    transformers.logging.disable_progress_bar()  # of every file that a checkpoint writes
     if initial is not None:
         check_initial(run, initial, arguments.tokenizer)
     if facts is not None:  # before anything is made

@@ -17,7 +17,6 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import IterableDataset
 from tqdm.auto import tqdm
 from transformers import (
-    PreTrainedModel,
     ProgressCallback,
     Trainer,
     TrainerCallback,
@@ -25,7 +24,6 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.dynamic_module_utils import custom_object_save
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
@@ -59,17 +57,21 @@ class EpochCallback(TrainerCallback):
             dataset.set_epoch(int(state.epoch + 1e-9))
 
 
-def epoch_datasets(dataset: Any) -> Iterator[Any]:
-    """Yield the datasets with `set_epoch`, also inside `Subset` and `ConcatDataset`."""
-    if hasattr(dataset, "set_epoch"):
-        yield dataset
+def with_inner_datasets(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and those inside it, as of `Subset` and `ConcatDataset`."""
+    yield dataset
     for inner in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
         if inner is not None:
-            yield from epoch_datasets(inner)
+            yield from with_inner_datasets(inner)
+
+
+def epoch_datasets(dataset: Any) -> list[Any]:
+    """Return the datasets with `set_epoch`, also inside another dataset."""
+    return [inner for inner in with_inner_datasets(dataset) if hasattr(inner, "set_epoch")]
 
 
 class HubCodeCallback(TrainerCallback):
-    """Copies the model's code next to the weights before every push, pushes only the model, and warns of failures.
+    """Copies code and submodels to the folder of every push, pushes the model only, and warns of failures.
 
     `Trainer` pushes the code files only with its last push, so with `hub_strategy="every_save"` the repository could
     not be loaded until then. It pushes in the background, ignores failures, and with `hub_always_push` replaces files
@@ -84,24 +86,22 @@ class HubCodeCallback(TrainerCallback):
         self._reported: set[Future] = set()
 
     def on_push_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
-        """Copy the files of the model and its configuration to the folder that is pushed, in the main process.
-
-        Earlier pushes end first: there are some only with `hub_always_push`.
-        """
+        """Copy the files in the main process, after earlier pushes, of which there are some with `hub_always_push`."""
         self._end_pushes(state)
         watch_pushes(args.output_dir)
-        model = kwargs.get("model")
-        # An adapter, which forwards the model's attributes, is pushed without the model and its code.
-        if state.is_world_process_zero and isinstance(model, PreTrainedModel) and model._auto_class is not None:
-            custom_object_save(model, args.output_dir)
-            custom_object_save(model.config, args.output_dir)
+        output_dir = Path(args.output_dir)
+        checkpoint = output_dir / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and checkpoint.is_dir():
+            for name in published_files(checkpoint):
+                if "/" in name or name.endswith(".py"):
+                    (output_dir / name).parent.mkdir(exist_ok=True)
+                    shutil.copyfile(checkpoint / name, output_dir / name)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Wait for the last push, as `Trainer` does right after this, and report a failure."""
         self._end_pushes(state)
 
     def _end_pushes(self, state: TrainerState) -> None:
-        """Wait for the pushes since the last call, and report those that failed."""
         jobs = list(getattr(getattr(self.trainer, "push_in_progress", None), "jobs", ()))
         wait(jobs)
         for job in [job for job in jobs if job not in self._reported]:
@@ -316,16 +316,6 @@ class ModelUploads:
             failed.set_exception(error)
             return failed
         return self.api.upload_folder(folder_path=folder_path, run_as_future=run_as_future, **options)
-
-
-def copy_subfolders(checkpoint: Path, output_dir: Path) -> None:
-    """Copy models in subfolders of a checkpoint, and all code, to the folder that is pushed: `Trainer` does not."""
-    names = published_files(checkpoint)
-    if any("/" in name for name in names):
-        for name in names:
-            if "/" in name or name.endswith(".py"):
-                (output_dir / name).parent.mkdir(exist_ok=True)
-                shutil.copyfile(checkpoint / name, output_dir / name)
 
 
 def watch_pushes(output_dir: str | Path) -> None:

@@ -1,27 +1,24 @@
-"""Atomic checkpoints, which of them are intact, and what they store about their run.
+"""Complete checkpoints: how they are finished, which of them are intact, and what they store about their run.
 
-`FaultTolerantTrainer` writes a list of files with sizes and checksums into each checkpoint, and every byte is compared
-with that list. A checkpoint without one (of the stock `Trainer`) is trusted if it has `trainer_state.json`, which
-`Trainer` writes last.
+`FaultTolerantTrainer` writes a list of files with checksums into each checkpoint, and every byte is compared with that
+list. A checkpoint without one (of the stock `Trainer`) is trusted if it has `trainer_state.json`, which `Trainer`
+writes last.
 """
 
-import errno
 import json
 import os
 import re
-import shutil
 import zlib
-from collections.abc import Callable, Iterator, Sized
-from contextlib import suppress
+from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import Trainer
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.utils import logging
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
+from hf_encoders.training.callbacks import with_inner_datasets
 
 
 FILE_LIST = "checkpoint_files.json"
@@ -30,6 +27,8 @@ FILE_LIST = "checkpoint_files.json"
 UNFINISHED = "_unfinished"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")  # the name that `Trainer` gives, with the step
 READ_BYTES = 1 << 24
+SAMPLES = 64  # positions of a corpus that are compared
+TOKENS_PER_SAMPLE = 1024
 
 
 class DamagedCheckpointError(ValueError):
@@ -39,21 +38,13 @@ class DamagedCheckpointError(ValueError):
 def newest_good_checkpoint(output_dir: str | os.PathLike, log: Callable[[str], Any] = print) -> Path | None:
     """Return the intact checkpoint with the highest step, or None.
 
-    The step in the name counts, not the modification time, which copies and wrong clocks change. A checkpoint that was
-    complete but not yet renamed when the process ended is renamed now.
+    The step in the name counts, not the modification time, which copies and wrong clocks change.
 
     Args:
         output_dir (`str` or `os.PathLike`): `output_dir` of the run's `TrainingArguments`; need not exist.
         log (`Callable`, *optional*, defaults to `print`):
             Called with one line per skipped checkpoint, with the reason, and one for the checkpoint used instead.
     """
-    for unfinished in checkpoints_by_step(Path(output_dir) / UNFINISHED):
-        target = Path(output_dir) / unfinished.name
-        if (problem := problem_of_unfinished(unfinished)) is not None:
-            log(f"skipped: {problem}")
-        elif not target.exists():
-            with suppress(FileNotFoundError):  # another process of the run was faster
-                os.rename(unfinished, target)
     has_skipped = False
     for checkpoint in checkpoints_by_step(Path(output_dir)):
         problem = problem_of_checkpoint(checkpoint)
@@ -101,143 +92,69 @@ def checksum(path: str | os.PathLike) -> str:
     return f"{crc:08x}"
 
 
-def list_of_files(checkpoint: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of `FILE_LIST`: `facts` about the run, and size in bytes and checksum of every file."""
-    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
-    files = {
-        path.relative_to(checkpoint).as_posix(): {"bytes": path.stat().st_size, "crc32": checksum(path)}
-        for path in paths
-    }
-    return {**facts, "files": files}
-
-
 def facts_of_checkpoint(checkpoint: str | os.PathLike) -> dict[str, Any]:
     """Return what `FILE_LIST` holds; empty for a checkpoint of the stock `Trainer`."""
     path = Path(checkpoint) / FILE_LIST
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def problem_of_unfinished(checkpoint: Path) -> str | None:
-    """Return why a checkpoint in `UNFINISHED` cannot be used; None if only its renaming is missing."""
-    if not (checkpoint / FILE_LIST).is_file():
-        return f"{checkpoint} is incomplete: the process ended while saving it."
-    return problem_of_checkpoint(checkpoint)
-
-
 def problem_of_checkpoint(checkpoint: str | os.PathLike) -> str | None:
-    """Return what is wrong with a checkpoint, in a sentence that names the file; None if it is intact.
-
-    Sizes of all files are compared before the first checksum is computed.
-    """
+    """Return what is wrong with a checkpoint, in a sentence that names the file; None if it is intact."""
     checkpoint = Path(checkpoint)
     if not checkpoint.is_dir():
         return f"{checkpoint} is not a folder."
-    if not (checkpoint / FILE_LIST).is_file():
+    path = checkpoint / FILE_LIST
+    if not path.is_file():
         state = checkpoint / TRAINER_STATE_NAME
         return None if state.is_file() else f"{state} is missing: the process ended while saving the checkpoint."
     try:
-        files = facts_of_checkpoint(checkpoint)["files"]
+        for name, saved in facts_of_checkpoint(checkpoint)["files"].items():
+            path = checkpoint / name
+            if (actual := checksum(path)) != saved["crc32"]:
+                return f"{path} is not what was saved (checksum {actual} instead of {saved['crc32']})."
+    except FileNotFoundError:
+        return f"{path} is missing."
     except (OSError, ValueError, KeyError) as error:
-        return f"{checkpoint / FILE_LIST} is damaged ({type(error).__name__}: {error})."
-    for name, expected in files.items():
-        path = checkpoint / name
-        if not path.is_file():
-            return f"{path} is missing."
-        if (size := path.stat().st_size) != expected["bytes"]:
-            return f"{path} has {size} bytes instead of {expected['bytes']}: it was truncated or changed."
-    for name, expected in files.items():
-        path = checkpoint / name
-        try:
-            actual = checksum(path)
-        except OSError as error:
-            return f"{path} cannot be read ({error})."
-        if actual != expected["crc32"]:
-            return f"{path} is not what was saved (checksum {actual} instead of {expected['crc32']})."
+        return f"{path} cannot be read ({error})."
     return None
-
-
-logger = logging.get_logger(__name__)
-
-# Errors of file systems that cannot sync a folder (FUSE, some network file systems).
-NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
-
-
-def sync_files(folder: Path) -> None:
-    """Sync all files in a folder, and its subfolders, to disk."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-        elif path.is_dir():
-            sync_folder(path)
-    sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync the directory entries of a folder, where the file system supports it."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in NO_SYNC_OF_FOLDERS:
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def finish_checkpoint(unfinished: Path, target: Path, facts: dict[str, Any]) -> None:
     """List the files of a fully written checkpoint, sync it and rename it.
 
     A checkpoint that is already at `target`, such as one after which the run was resumed, is moved away only when the
-    new one is complete; `newest_good_checkpoint` recovers from a kill between the two renames.
+    new one is complete.
 
     Args:
         unfinished (`Path`): The folder that was written.
         target (`Path`): Its final path, on the same file system.
         facts (`dict[str, Any]`): Stored with the list of files.
     """
-    sync_files(unfinished)
-    listed = json.dumps(list_of_files(unfinished, facts), indent=1)
-    with open(unfinished / FILE_LIST, "w", encoding="utf-8") as file:
-        file.write(listed + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(unfinished)
+    paths = sorted(unfinished.rglob("*"))
+    for path in paths:
+        sync(path)
+    files = {path.relative_to(unfinished).as_posix(): {"crc32": checksum(path)} for path in paths if path.is_file()}
+    listed = unfinished / FILE_LIST
+    listed.write_text(json.dumps({**facts, "files": files}, indent=1) + "\n", encoding="utf-8")
+    sync(listed)
+    sync(unfinished)
     if target.exists():
         os.rename(target, unfinished.parent / f"replaced-{target.name}")
     os.rename(unfinished, target)
-    sync_folder(target.parent)
+    sync(target.parent)
 
 
-def remove_checkpoint(checkpoint: Path, aside: Path) -> None:
-    """Remove a checkpoint; errors are logged.
-
-    It is moved to the folder `aside` first: a kill leaves no checkpoint with some of its files.
-    """
-    target = aside / f"removed-{checkpoint.name}"
+def sync(path: Path) -> None:
+    """Sync a file or the entries of a folder to disk."""
     try:
-        aside.mkdir(exist_ok=True)
-        os.rename(checkpoint, target)
-    except OSError as error:
-        logger.warning(f"{checkpoint} exceeds save_total_limit and could not be removed ({error}): remove it by hand.")
-        return
-    remove_folder(target)
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder if it exists; errors are logged."""
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        logger.warning(f"{folder} could not be removed ({error}): remove it by hand.")
-
-
-SAMPLES = 64  # positions of a corpus that are compared
-TOKENS_PER_SAMPLE = 1024
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        if path.is_file():  # FUSE and some network file systems cannot sync folders
+            raise
 
 
 def facts_of_run(trainer: Trainer) -> dict[str, Any]:
@@ -252,47 +169,36 @@ def facts_of_run(trainer: Trainer) -> dict[str, Any]:
         "processes": args.world_size,
         "rows_per_step": rows_per_device * max(args.n_gpu, 1) * args.world_size,
         "rows": len(trainer.train_dataset) if isinstance(trainer.train_dataset, Sized) else None,
-        "corpora": [description_of_corpus(corpus) for corpus in corpora_of(trainer.train_dataset)],
+        "corpora": [
+            description_of_corpus(corpus)
+            for dataset in with_inner_datasets(trainer.train_dataset)
+            for corpus in getattr(dataset, "corpora", ())
+        ],
     }
 
 
-def corpora_of(dataset: Any) -> Iterator[FlatCorpus]:
-    """Yield the corpora of a dataset of this package, also within torch's `Subset` and `ConcatDataset`."""
-    yield from getattr(dataset, "corpora", ())
-    for inner in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
-        if inner is not None:
-            yield from corpora_of(inner)
-
-
-def description_of_corpus(corpus: FlatCorpus) -> dict[str, Any]:
-    """Return the numbers of documents, sentences and tokens, and a checksum of tokens at 64 evenly spaced positions.
+def description_of_corpus(corpus: FlatCorpus) -> str:
+    """Return the numbers of documents and tokens, and a checksum of tokens at 64 evenly spaced positions.
 
     Not of all tokens, which would read hundreds of gigabytes before every start: changes between the positions go
     unnoticed if the number of tokens stays the same. The path of the corpus does not matter.
 
     >>> import datasets
     >>> description_of_corpus(FlatCorpus.of(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]})))
-    {'documents': 2, 'sentences': 3, 'tokens': 4, 'crc32': 'b6ae1255'}
+    '2 documents with 4 tokens (checksum b6ae1255)'
     """
     tokens, crc = corpus.tokens, 0
     last = max(len(tokens) - TOKENS_PER_SAMPLE, 0)
     for start in np.unique(np.linspace(0, last, SAMPLES).astype(np.int64)):
         crc = zlib.crc32(np.ascontiguousarray(tokens[start : start + TOKENS_PER_SAMPLE], dtype="<i4"), crc)
-    return {
-        "documents": corpus.num_documents,
-        "sentences": corpus.num_sentences,
-        "tokens": len(tokens),
-        "crc32": f"{crc:08x}",
-    }
+    return f"{corpus.num_documents:,} documents with {len(tokens):,} tokens (checksum {crc:08x})"
 
 
-def check_same_corpus(saved: dict[str, Any], now: dict[str, Any], checkpoint: str) -> None:
+def check_same_corpus(saved: dict[str, Any], now: dict[str, Any], checkpoint: Path) -> None:
     """Refuse to resume on another corpus: steps and epochs of the checkpoint count through its own.
 
-    Args:
-        saved (`dict[str, Any]`): `facts_of_run` of the run that wrote the checkpoint; empty for the stock `Trainer`.
-        now (`dict[str, Any]`): `facts_of_run` of this run.
-        checkpoint (`str`): The checkpoint's folder.
+    `saved` and `now` are `facts_of_run` of the run that wrote the checkpoint (empty for the stock `Trainer`) and of
+    this one.
 
     Raises:
         ValueError: If both runs have stored corpora and they differ.
@@ -300,22 +206,10 @@ def check_same_corpus(saved: dict[str, Any], now: dict[str, Any], checkpoint: st
     before, after = saved.get("corpora"), now["corpora"]
     if before and after and before != after:
         raise ValueError(
-            f"train_dataset is not the corpus that {checkpoint} was trained on: {shown(before)} then, {shown(after)} "
-            "now. Resume with that corpus, or start a new run on this one from the checkpoint's weights: "
-            f'from_pretrained("{checkpoint}") instead of resume_from_checkpoint.'
+            f"train_dataset is not the corpus that {checkpoint} was trained on: {' and '.join(before)} then, "
+            f"{' and '.join(after)} now. Resume with that corpus, or start a new run on this one from the "
+            f'checkpoint\'s weights: from_pretrained("{checkpoint}") instead of resume_from_checkpoint.'
         )
-
-
-def shown(corpora: list[dict[str, Any]]) -> str:
-    """Describe corpora.
-
-    >>> shown([{"documents": 2, "sentences": 3, "tokens": 4000, "crc32": "e0f1a5ad"}])
-    '2 documents with 4,000 tokens (checksum e0f1a5ad)'
-    """
-    return " and ".join(
-        f"{corpus['documents']:,} documents with {corpus['tokens']:,} tokens (checksum {corpus['crc32']})"
-        for corpus in corpora
-    )
 
 
 def what_differs(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -4,14 +4,12 @@ A checkpoint is written into `_unfinished/` of the output folder, synced to disk
 renamed to `checkpoint-N`. A folder with that name is complete, also for readers that know nothing of this package.
 """
 
-import errno
 import os
 import shutil
 import signal
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,24 +21,22 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
-from transformers.trainer_utils import SaveStrategy, TrainOutput, sort_checkpoints
+from transformers.trainer_utils import SaveStrategy, TrainOutput, rotate_checkpoints
 from transformers.utils import logging
 
-from hf_encoders.training.callbacks import copy_subfolders
 from hf_encoders.training.checkpoints import (
     UNFINISHED,
-    DamagedCheckpointError,
     check_checkpoint,
     check_same_corpus,
     facts_of_checkpoint,
     facts_of_run,
     finish_checkpoint,
     newest_good_checkpoint,
-    remove_checkpoint,
-    remove_folder,
+    step_of,
     what_differs,
 )
 from hf_encoders.training.distributed import any_process, max_over_processes
+from hf_encoders.writing import check_folder
 
 
 logger = logging.get_logger(__name__)
@@ -93,7 +89,9 @@ class FaultTolerantTrainer(Trainer):
         try:
             output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except Exception as error:
-            self._log_how_to_resume(error)
+            if self.args.process_index == 0 and self._last_checkpoint is not None:
+                step, kind = self.state.global_step, type(error).__name__
+                logger.error(f"Training ended after step {step} with {kind}. {self._what_is_saved()}")
             if is_out_of_memory(error):
                 first_line = str(error).partition("\n")[0]
                 raise MemoryError(f"out of memory ({first_line}). {what_to_lower(self.args)}") from error
@@ -107,20 +105,11 @@ class FaultTolerantTrainer(Trainer):
     # --- before training ---
 
     def _check_output_folder(self) -> None:
-        """Refuse an output folder that cannot be written to."""
-        problem = None
-        if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
-            try:
-                os.makedirs(self.args.output_dir, exist_ok=True)
-                with tempfile.TemporaryFile(dir=self.args.output_dir):
-                    pass
-            except OSError as error:
-                problem = error
-        if any_process(problem is not None, self.args.device):
-            raise ValueError(
-                f"output_dir={self.args.output_dir!r} cannot be written to ({problem or 'in another process'}): give "
-                'another folder, or save_strategy="no".'
-            ) from problem
+        """Refuse an output folder that cannot be written to, and remove what a killed run has not finished there."""
+        if self.args.should_save:
+            shutil.rmtree(Path(self.args.output_dir, UNFINISHED), ignore_errors=True)
+        if self.args.save_strategy != SaveStrategy.NO:
+            self._refused_in_all(self.args.should_save, check_folder, self.args.output_dir, "output_dir")
 
     def _checked(self, resume_from_checkpoint: str | os.PathLike | bool | None) -> Path | None:
         """Return the checkpoint to resume from, which the first process checks for all."""
@@ -129,27 +118,30 @@ class FaultTolerantTrainer(Trainer):
         if resume_from_checkpoint is True:
             checkpoint = self._newest_good()
         else:
-            checkpoint, problem = Path(resume_from_checkpoint), None
-            if self.args.process_index == 0:
-                try:
-                    check_checkpoint(checkpoint)
-                except DamagedCheckpointError as error:
-                    problem = error
-            if any_process(problem is not None, self.args.device):
-                raise problem or DamagedCheckpointError(
-                    f"{checkpoint} is damaged: see the error of the first process."
-                )
+            checkpoint = Path(resume_from_checkpoint)
+            self._refused_in_all(self.args.process_index == 0, check_checkpoint, checkpoint)
         saved, now = facts_of_checkpoint(checkpoint), facts_of_run(self)
-        check_same_corpus(saved, now, str(checkpoint))
+        check_same_corpus(saved, now, checkpoint)
         if self.args.process_index == 0:
             for difference in what_differs(saved, now):
                 logger.warning(f"Resuming from {checkpoint}: {difference}.")
         return checkpoint
 
+    def _refused_in_all(self, is_checked_here: bool, check: Callable[..., None], *arguments: Any) -> None:
+        """Raise a ValueError of `check(*arguments)`, which one process calls, in all of them."""
+        problem = None
+        if is_checked_here:
+            try:
+                check(*arguments)
+            except ValueError as error:
+                problem = error
+        if any_process(problem is not None, self.args.device):
+            raise problem or ValueError("the run is refused: see the error of the first process.")
+
     def _newest_good(self) -> Path:
         """Return the newest intact checkpoint, the same in all processes."""
         newest = newest_good_checkpoint(self.args.output_dir) if self.args.process_index == 0 else None
-        step = max_over_processes(-1 if newest is None else int(newest.name.partition("-")[2]), self.args.device)
+        step = max_over_processes(-1 if newest is None else step_of(newest), self.args.device)
         if step < 0:
             raise ValueError(
                 f"resume_from_checkpoint=True: there is no intact checkpoint in output_dir={self.args.output_dir!r}. "
@@ -162,15 +154,8 @@ class FaultTolerantTrainer(Trainer):
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warn as `Trainer` does, but not of tied weights, which are saved under one name only."""
-        parameters, missing = dict(self.model.named_parameters(remove_duplicate=False)), load_result.missing_keys
-        loaded = {id(value) for name, value in parameters.items() if name not in missing}
-        missing = [name for name in missing if id(parameters.get(name)) not in loaded]
+        missing = [name for name in load_result.missing_keys if name not in self.model.all_tied_weights_keys]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
-
-    def _log_how_to_resume(self, error: Exception) -> None:
-        if self.args.process_index == 0 and self._last_checkpoint is not None:
-            step, kind = self.state.global_step, type(error).__name__
-            logger.error(f"Training ended after step {step} with {kind}. {self._what_is_saved()}")
 
     def _what_is_saved(self) -> str:
         if self._last_checkpoint is None:
@@ -180,14 +165,8 @@ class FaultTolerantTrainer(Trainer):
     # --- saving ---
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """Save as `Trainer` does, without pickled arguments and without a progress bar per file of weights."""
-        was_enabled = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()
-        try:
-            super()._save(output_dir, state_dict)
-        finally:
-            if was_enabled:
-                logging.enable_progress_bar()
+        """Save as `Trainer` does, without pickled arguments."""
+        super()._save(output_dir, state_dict)
         if self.args.should_save:
             Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
@@ -196,28 +175,24 @@ class FaultTolerantTrainer(Trainer):
         run_folder = self._get_output_dir(trial)
         target = Path(run_folder) / f"checkpoint-{self.state.global_step}"
         aside = Path(run_folder) / UNFINISHED
-        unfinished = aside / target.name
-        with self._in_all_processes(target):
-            if self.args.should_save:
-                remove_folder(aside)
         with self._in_all_processes(target):
             self._is_saving = True
             try:
                 super()._save_checkpoint(model, trial)
             finally:
                 self._is_saving = False
-            self._note_best_checkpoint(run_folder, unfinished)
+            self._note_best_checkpoint(run_folder, aside / target.name)
         with self._in_all_processes(target):
             if self.args.should_save:
-                finish_checkpoint(unfinished, target, facts_of_run(self))
-        self._last_checkpoint = target
-        if self._has_push_waiting:
-            self._has_push_waiting = False
-            with self._in_all_processes(target, "pushed"):
+                finish_checkpoint(aside / target.name, target, facts_of_run(self))
+            if self._has_push_waiting:
+                self._has_push_waiting = False
                 self._push_from_checkpoint(str(target))
+        self._last_checkpoint = target
         if self.args.should_save:
-            self._remove_surplus(Path(run_folder), target)
-            remove_folder(aside)
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(run_folder, self.args.save_total_limit, best, use_mtime=True)
+            shutil.rmtree(aside, ignore_errors=True)
 
     def _get_output_dir(self, trial: Any) -> str:
         """Return the run's folder, or the one for unfinished checkpoints while one is written."""
@@ -226,16 +201,8 @@ class FaultTolerantTrainer(Trainer):
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push as `Trainer` does, but after the checkpoint is renamed: the upload reads it in the background."""
-        if self._is_saving:
-            self._has_push_waiting = True
-            return
-        if self.args.hub_always_push:
-            self._finish_current_push()
-        progress = getattr(self, "push_in_progress", None)
-        # A push under way still reads the files, and `Trainer` starts no other.
-        if progress is None or progress.is_done():
-            if self.args.should_save:
-                copy_subfolders(Path(checkpoint_folder), Path(self.args.output_dir))
+        self._has_push_waiting = self._is_saving
+        if not self._is_saving:
             super()._push_from_checkpoint(checkpoint_folder)
             if self.args.should_save:
                 Path(self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
@@ -250,27 +217,8 @@ class FaultTolerantTrainer(Trainer):
             if self.args.should_save:
                 self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
 
-    def _remove_surplus(self, run_folder: Path, newest: Path) -> None:
-        """Apply `save_total_limit`, oldest first; never to the new checkpoint nor the best one.
-
-        Errors are logged: this runs in one process, and the others would wait for it.
-        """
-        limit = self.args.save_total_limit
-        if limit is None or limit <= 0:
-            return
-        # By time, as in `Trainer`: checkpoints of higher steps may be older than a restart.
-        try:
-            checkpoints = [Path(path) for path in sort_checkpoints(str(run_folder), use_mtime=True)]
-        except OSError as error:
-            logger.warning(f"{run_folder} could not be searched for surplus checkpoints ({error}): none is removed.")
-            return
-        kept = {newest} | {Path(path) for path in [self.state.best_model_checkpoint] if path is not None}
-        surplus = len(checkpoints) - max(limit, len(kept.intersection(checkpoints)))
-        for checkpoint in [path for path in checkpoints if path not in kept][: max(surplus, 0)]:
-            remove_checkpoint(checkpoint, run_folder / UNFINISHED)
-
     @contextmanager
-    def _in_all_processes(self, target: Path, what: str = "saved") -> Iterator[None]:
+    def _in_all_processes(self, target: Path) -> Iterator[None]:
         """Wait for all processes, and fail in all of them if one fails to write."""
         failure = None
         try:
@@ -279,15 +227,14 @@ class FaultTolerantTrainer(Trainer):
             failure = error
         if not any_process(failure is not None, self.args.device):
             return
+        if self.args.should_save:
+            shutil.rmtree(target.parent / UNFINISHED, ignore_errors=True)
         # Not every failed write of torch and safetensors reports that the disk is full.
         free = shutil.disk_usage(target.parent).free
-        if self.args.should_save:
-            remove_folder(target.parent / UNFINISHED)
-        freed = shutil.disk_usage(target.parent).free
         reason = "another process failed" if failure is None else str(failure).partition("\n")[0]
         raise CheckpointNotSavedError(
-            f"{target} could not be {what} ({reason}); {free / 1e6:,.1f} MB were free, {freed / 1e6:,.1f} MB after "
-            f"removing its files. {self._what_is_saved()} On a full disk, free space or lower save_total_limit."
+            f"{target} could not be saved or pushed ({reason}); {free / 1e6:,.1f} MB are free without it. "
+            f"{self._what_is_saved()} On a full disk, free space or lower save_total_limit."
         ) from failure
 
 
@@ -348,8 +295,7 @@ class InterruptionCallback(TrainerCallback):
         """Restore the signal handlers; also after training failed."""
         handlers, self._handlers_before = self._handlers_before, {}
         for number, handler in handlers.items():
-            # None: a handler that was not installed from Python, which Python cannot install again.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.signal(number, handler)
 
     def _is_interrupted(self, args: TrainingArguments) -> bool:
         received = max_over_processes(self._received or 0, args.device)
@@ -358,11 +304,7 @@ class InterruptionCallback(TrainerCallback):
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: remember the first, end immediately at the second Ctrl-C."""
-        if os.getpid() != self._process:
-            # A forked data loader worker: it ignores Ctrl-C, which the trainer handles; SIGTERM is the trainer's.
-            if number == signal.SIGTERM:
-                signal.signal(number, signal.SIG_DFL)
-                signal.raise_signal(number)
+        if os.getpid() != self._process:  # a forked data loader worker
             return
         now = time.monotonic()
         if self._received is None:
@@ -386,23 +328,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that a device or the machine ran out of memory.
 
     accelerate's test, which `auto_find_batch_size` uses, knows the messages of CUDA, ROCm, XPU, MPS, HPU and torch's
-    CPU allocator. Errors with a type of their own are added: Python's, CUDA's, and ENOMEM.
+    CPU allocator.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."))
     True
     >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     False
     """
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    return should_reduce_batch_size(error)
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or should_reduce_batch_size(error)
 
 
 def what_to_lower(args: TrainingArguments) -> str:
     """Return a sentence: the setting to lower, and the one to raise so that training stays the same."""
     rows, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    remedy = "per_device_train_batch_size is 1: halve max_length of the dataset"
     if rows > 1:
         step = rows * accumulation
         fewer = next(number for number in range(rows // 2, 0, -1) if step % number == 0)
@@ -410,11 +349,9 @@ def what_to_lower(args: TrainingArguments) -> str:
             f"Lower per_device_train_batch_size={rows} to {fewer} and raise gradient_accumulation_steps="
             f"{accumulation} to {step // fewer}, which trains on the same batches"
         )
-    else:
-        remedy = "per_device_train_batch_size is 1: halve max_length of the dataset"
-    if recomputes(args):
-        return f"{remedy}."
-    return f"{remedy}; or set activation_checkpointing=True, which stores less and recomputes it."
+    if not recomputes(args):
+        remedy += "; or set activation_checkpointing=True, which stores less and recomputes it"
+    return f"{remedy}."
 
 
 def recomputes(args: TrainingArguments) -> bool:

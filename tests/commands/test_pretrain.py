@@ -68,18 +68,6 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
     assert record.tokens_per_second * record.seconds == pytest.approx(tokens.tokens_per_second * tokens.seconds)
 
 
-def test_a_complete_checkpoint_that_had_not_got_its_name_is_gone_on_from(folder, capsys):
-    """The first of a run, so that there is no other one."""
-    unnamed = folder / "unnamed"
-    shutil.copytree(folder / "whole", unnamed)
-    (unnamed / "_unfinished").mkdir()
-    (unnamed / "checkpoint-2").rename(unnamed / "_unfinished" / "checkpoint-2")
-    for name in ("checkpoint-4", "checkpoint-6", "model"):
-        shutil.rmtree(unnamed / name)
-    assert pretrain(folder, "unnamed") == 0
-    assert re.search(r"Resuming from .*unnamed/checkpoint-2", capsys.readouterr().out)
-
-
 def test_the_corpus_is_put_in_one_piece_once(folder):
     """Not for each length of the recipe, and each count, anew."""
     assert pretrain(folder, "pieces", "--plan") == 0

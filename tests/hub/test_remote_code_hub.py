@@ -320,7 +320,8 @@ def test_only_the_process_that_pushes_copies_the_code(tmp_path: Path, is_first_p
     model = make_model(BERT, "AutoModelForMaskedLM")
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     state = TrainerState(is_world_process_zero=is_first_process)
-    HubCodeCallback().on_push_begin(arguments, state, TrainerControl(), model=model)
+    model.save_pretrained(tmp_path / "checkpoint-0")
+    HubCodeCallback().on_push_begin(arguments, state, TrainerControl())
     assert (tmp_path / "modeling_bert.py").exists() == is_first_process
     assert (tmp_path / "configuration_bert.py").exists() == is_first_process
 

@@ -39,7 +39,7 @@ LENGTH = 24
 class KillAt(TrainerCallback):
     """Kills the process at the end of a step."""
 
-    def __init__(self, step: int | None):
+    def __init__(self, step: int):
         self.step = step
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -106,9 +106,7 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
     )  # fmt: skip
 
 
-def train(folder: Path, examples: str, workers: int, kill_at: int | None = None, resume: str | None = None) -> None:
-    """Train, until the process kills itself at the end of a step or to the end, and write what was found."""
+def train(folder: Path, examples: str, workers: int, kill_at: int) -> None:
+    """Train until the process kills itself at the end of a step."""
     torch.set_num_threads(1)
-    trainer = make_trainer(examples, workers, str(folder), callbacks=[KillAt(kill_at)])
-    trainer.train(resume_from_checkpoint=resume)
-    torch.save({"parameters": trainer.model.state_dict(), "calls": trainer.data_collator.calls}, folder / "found.pt")
+    make_trainer(examples, workers, str(folder), callbacks=[KillAt(kill_at)]).train()

@@ -1,6 +1,6 @@
-"""A pre-training run of 8 steps that saves every second one; the faults are injected into it, in processes of its own.
+"""A pre-training run of 8 steps that saves every second one, and what is asked of its folder after a fault.
 
-Every function here that takes `folder` first is run by `processes.start`.
+It computes on one thread, so that it is the same bit for bit in this process and in one that `tests.processes` starts.
 """
 
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import datasets
 import torch
+from safetensors.numpy import load_file
 from transformers import TrainerCallback, set_seed
 
 from hf_encoders import (
@@ -16,7 +17,9 @@ from hf_encoders import (
     HfeBertConfig,
     HfeBertForPreTraining,
     PreTrainingTrainer,
+    newest_good_checkpoint,
 )
+from hf_encoders.training.checkpoints import FILE_LIST, checksum, problem_of_checkpoint
 from tests.corpus.corpora import TINY_MODEL
 from tests.training.killed_run import LENGTH, make_documents
 from tests.training.tiny import make_tokenizer, training_arguments
@@ -35,19 +38,6 @@ class AtStep(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step + 1 == self.step:
             self.action()
-
-
-class FaultyCollator:
-    """A collator that does something at its n-th call in its process, from 1."""
-
-    def __init__(self, collator, call: int, action: Callable[[], None]):
-        self.collator, self.call, self.action, self.calls = collator, call, action, 0
-
-    def __call__(self, features):
-        self.calls += 1
-        if self.calls == self.call:
-            self.action()
-        return self.collator(features)
 
 
 def make_trainer(
@@ -71,3 +61,32 @@ def make_trainer(
 
 def train(folder: Path, resume=None, **settings) -> None:
     make_trainer(folder, **settings).train(resume_from_checkpoint=resume)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Checksum of every file, without those that have the name of the output folder or seconds in them."""
+    changing = (FILE_LIST, "trainer_state.json")
+    return {path.name: checksum(path) for path in folder.rglob("*") if path.name not in changing}
+
+
+def is_untouched(run: Path, untouched: Path, steps: list[int]) -> bool:
+    """Whether these are all checkpoints of a run, and those of the run that nothing happened to, byte for byte."""
+    names = [f"checkpoint-{step}" for step in steps]
+    assert sorted(path.name for path in run.glob("checkpoint-*")) == names
+    assert [problem_of_checkpoint(run / name) for name in names] == [None] * len(names)
+    return all(contents(run / name) == contents(untouched / name) for name in names)
+
+
+def newest(run: Path) -> tuple[str | None, list[str]]:
+    """Name of the newest good checkpoint, and the lines about others."""
+    lines = []
+    checkpoint = newest_good_checkpoint(run, log=lines.append)
+    return checkpoint and checkpoint.name, lines
+
+
+def is_as_if_never_stopped(run: Path, untouched: Path) -> bool:
+    """Whether weights and optimizer after the last step are those of the run that nothing happened to, bit for bit."""
+    mine, expected = (load_file(folder / "checkpoint-8" / "model.safetensors") for folder in (run, untouched))
+    assert mine.keys() == expected.keys() and not (run / "_unfinished").exists()
+    optimizers = [checksum(folder / "checkpoint-8" / "optimizer.pt") for folder in (run, untouched)]
+    return all((mine[name] == expected[name]).all() for name in mine) and optimizers[0] == optimizers[1]
