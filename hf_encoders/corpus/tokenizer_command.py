@@ -322,15 +322,17 @@ def _report(
         source = {name: [Path(path).name for path in paths] for name, paths in source.items()}
         source = source.get(UNNAMED, source)
     names = ("kind", "language", "limit", "held_out", "character_coverage", "max_length", "sampling_alpha")
-    reading = sum((selected.reading for selected in text.texts.values()), Counter())
     skipped = sum((Counter(source.skipped_files) for source in sources.values()), Counter())
     return {
         "settings": {"source": source} | {name: getattr(arguments, name) for name in names} | settings,
         "is_held_out": text.is_held_out,  # whether it is measured on held-out text; if not, the text was too short
         "run": run,
         "versions": library_versions(),
-        "reading": {name: reading[name] for name in ("sentences", "damaged_sentences")}
-        | {"skipped_files": dict(skipped.most_common())},
+        "reading": {
+            "sentences": sum(selected.reading.sentences for selected in text.texts.values()),
+            "damaged_sentences": sum(selected.reading.damaged_sentences for selected in text.texts.values()),
+            "skipped_files": dict(skipped.most_common()),
+        },
     }
 
 

@@ -110,19 +110,18 @@ def tokenizer_of_words(
 ) -> PreTrainedTokenizerBase:
     """Train from the words that `count_words` finds with the untrained tokenizer of these options."""
     untrained = untrained_tokenizer(config_class, options)
-    is_byte_level = len(untrained.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) > 1
-    if not is_byte_level:
+    if not _is_byte_level(untrained):
         words = covered_words(words, character_coverage)
     ends = (
         [special_token(untrained, role) for role in roles]
         for roles in (config_class.FIRST_SPECIAL_TOKENS, config_class.LAST_SPECIAL_TOKENS)
     )
-    model = untrained.backend_tokenizer.model
-    learn = {models.WordPiece: _wordpiece, models.BPE: _byte_level_bpe, models.Unigram: _unigram}[type(model)]
-    if isinstance(model, models.BPE) and model.end_of_word_suffix:
-        learn = _suffix_bpe
-    vocabulary = learn(words, untrained, vocab_size, *ends)
-    return _maker(config_class)(**options, **vocabulary, model_max_length=max_length)
+    learn = _unigram if isinstance(untrained.backend_tokenizer.model, models.Unigram) else _merged
+    return _maker(config_class)(**options, **learn(words, untrained, vocab_size, *ends), model_max_length=max_length)
+
+
+def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    return len(tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) > 1
 
 
 def _maker(config_class: type[EncoderConfig]) -> Callable[..., PreTrainedTokenizerBase]:
@@ -137,74 +136,50 @@ def special_token(tokenizer: PreTrainedTokenizerBase, role: str) -> str:
     return role if role.startswith("<") else tokenizer.special_tokens_map[f"{role}_token"]
 
 
-def _wordpiece(
-    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
-) -> dict[str, Any]:
-    """Learn WordPiece: special tokens, characters, `##` characters, longer pieces in the order of the merges."""
-    inside = [CONTINUATION + character for character in sorted(set().union(*(word[1:] for word in words)))]
-    model = models.WordPiece({}, unk_token=tokenizer.unk_token)
-    trainer = trainers.WordPieceTrainer, {"continuing_subword_prefix": CONTINUATION}
-    vocab, _ = _merged(words, model, trainer, vocab_size, first, sorted(set().union(*words)), inside, last)
-    return {"vocab": vocab}
-
-
-def _suffix_bpe(
-    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
-) -> dict[str, Any]:
-    """Learn BPE with a suffix: special tokens, characters, characters that end words, the merges."""
-    suffix = tokenizer.backend_tokenizer.model.end_of_word_suffix
-    endings = [character + suffix for character in sorted({word[-1] for word in words})]
-    model = models.BPE(end_of_word_suffix=suffix)
-    trainer = trainers.BpeTrainer, {"end_of_word_suffix": suffix}
-    vocab, merges = _merged(words, model, trainer, vocab_size, first, sorted(set().union(*words)), endings, last)
-    return {"vocab": vocab, "merges": merges}
-
-
-def _byte_level_bpe(
-    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
-) -> dict[str, Any]:
-    """Learn byte-level BPE: special tokens, the 256 bytes, the merges, and the last special tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer, {"initial_alphabet": alphabet}
-    vocab, merges = _merged(words, models.BPE(), trainer, vocab_size, first, alphabet, [], last)
-    return {"vocab": vocab, "merges": merges, "mask_token": mask_with_its_space(tokenizer.mask_token)}
-
-
 def _merged(
-    words: dict[str, int],
-    model: models.Model,
-    trainer: tuple[type[trainers.Trainer], dict[str, Any]],
-    vocab_size: int,
-    first: list[str],
-    alphabet: list[str],
-    marked: list[str],
-    last: list[str],
-) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Learn pieces by merging, and number them: `first`, `alphabet`, `marked` (characters with a mark), rest, `last`.
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
+) -> dict[str, Any]:
+    """Learn WordPiece or BPE, arguments of the tokenizer's class: pieces that are merged from characters or bytes.
 
-    The marked characters are given to the trainer as special tokens, so that it numbers them in this order.
+    Ids: `first`, the alphabet, characters with a mark (`##` inside of words, `</w>` at their ends), longer pieces in
+    the order of the merges, `last`. Marked characters are given to the trainer as special tokens, so that it numbers
+    them in this order.
     """
+    model, alphabet = tokenizer.backend_tokenizer.model, sorted(set().union(*words))
+    learned: dict[str, Any] = {}
+    if isinstance(model, models.WordPiece):
+        marked = [CONTINUATION + character for character in sorted(set().union(*(word[1:] for word in words)))]
+        untrained, trainer_class = models.WordPiece({}, unk_token=tokenizer.unk_token), trainers.WordPieceTrainer
+        options = {"continuing_subword_prefix": CONTINUATION}
+    elif suffix := model.end_of_word_suffix:
+        marked = [character + suffix for character in sorted({word[-1] for word in words})]
+        untrained, trainer_class = models.BPE(end_of_word_suffix=suffix), trainers.BpeTrainer
+        options = {"end_of_word_suffix": suffix}
+    else:
+        alphabet, marked = sorted(pre_tokenizers.ByteLevel.alphabet()), []
+        untrained, trainer_class, options = models.BPE(), trainers.BpeTrainer, {"initial_alphabet": alphabet}
+        learned["mask_token"] = mask_with_its_space(tokenizer.mask_token)
     needed = f"{len(alphabet):,} characters" + (f", {len(marked):,} with {CONTINUATION} or {SUFFIX}" if marked else "")
     _check_size(vocab_size, len(first) + len(alphabet) + len(marked) + len(last), needed)
-    trainer_class, options = trainer
-    progress = sys.stderr.isatty()  # takes minutes for large text; in a log, bars would be thousands of lines
-    trained = _trained(
-        words,
-        model,
-        trainer_class(
-            vocab_size=vocab_size - len(last), special_tokens=first + marked, show_progress=progress, **options
-        ),
+    trainer = trainer_class(
+        vocab_size=vocab_size - len(last),
+        special_tokens=first + marked,
+        show_progress=sys.stderr.isatty(),  # takes minutes for large text; in a log, bars would be thousands of lines
+        **options,
     )
-    learned = sorted(trained["vocab"], key=trained["vocab"].get)
-    pieces = [*dict.fromkeys([*first, *alphabet, *marked, *learned]), *last]
-    merges = [tuple(merge) for merge in trained.get("merges", ())]
-    return {piece: number for number, piece in enumerate(pieces)}, merges
+    trained = _trained(words, untrained, trainer)
+    by_id = sorted(trained["vocab"], key=trained["vocab"].get)
+    pieces = [*dict.fromkeys([*first, *alphabet, *marked, *by_id]), *last]
+    learned["vocab"] = {piece: number for number, piece in enumerate(pieces)}
+    if "merges" in trained:
+        learned["merges"] = [tuple(merge) for merge in trained["merges"]]
+    return learned
 
 
 def _unigram(
     words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
 ) -> dict[str, Any]:
-    """Learn Unigram: special tokens, then pieces by score, the most probable first, and the last special tokens."""
+    """Learn Unigram, arguments of the tokenizer's class: `first`, pieces by score, the most probable first, `last`."""
     special = first + last
     alphabet = set().union(*words)
     _check_size(vocab_size, len(special) + len(alphabet), f"{len(alphabet):,} characters")

@@ -1,11 +1,9 @@
-"""Count the distinct words of a text, as a tokenizer's normalizer and pre-tokenizer find them.
+"""Count the distinct words of a text, from which alone vocabularies are learned.
 
-Vocabularies are learned from these counts alone. Counting, done by `tokenizers`, takes by far the longest on large
-text, and is done once for any number of vocabularies.
-
+Counting, done by `tokenizers`, takes longest by far, and is done once for any number of vocabularies.
 The words of several sources are counted as in a text that has a given share of each. XLM (arXiv 1901.07291, section
-3.1) learns its BPE on sentences sampled with shares of size ** 0.5. Here nothing is sampled: the counts of each source
-are multiplied instead, so that all text counts, without the noise of a sample.
+3.1) samples sentences with shares of size ** 0.5; here the counts of each source are multiplied instead, so that all
+text counts, without the noise of a sample.
 """
 
 import json
@@ -18,6 +16,7 @@ from itertools import islice
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.corpus.documents import Reading
 from hf_encoders.corpus.text_files import Sampling
 from hf_encoders.inputs import replace_lone_surrogates
 
@@ -128,9 +127,8 @@ class SelectedText:
 
     Attributes:
         held_out (`list[str]`): Lines held out; empty if there were fewer than `FIRST_HELD_OUT` passages.
-        sample (`list[str]`): The first lines to train on, to be measured if none were held out.
         trained_bytes, held_out_bytes (`int`): UTF-8 text to train on and held out.
-        reading (`Counter`): `sentences` read, and `damaged_sentences`, with U+FFFD or NUL.
+        reading (`Reading`): Sentences that were read, and damaged ones.
     """
 
     def __init__(
@@ -149,20 +147,22 @@ class SelectedText:
             held_out_share = min(held_out_share, HELD_OUT_BYTES / total_bytes)
         self.period = max(round(1 / held_out_share), 2) if held_out_share else 0
         self.held_out: list[str] = []
-        self.sample: list[str] = []
+        self._sample: list[str] = []  # the first lines to train on
         self.trained_bytes = self.held_out_bytes = 0
-        self.reading = Counter(sentences=0, damaged_sentences=0)
+        self.reading = Reading()
 
     @property
     def measured(self) -> list[str]:
         """Lines to measure the tokenizer on: held out, or of the training text if it is too short."""
-        return self.held_out or self.sample
+        return self.held_out or self._sample
 
     def __iter__(self) -> Iterator[str]:
         seen = 0
         for number, passage in enumerate(self._passages()):
             size = sum(len(line.encode()) for line in passage)
-            if self._is_held_out(number) and self.held_out_bytes + size <= HELD_OUT_BYTES:
+            # Not among the first nine, so that a short text stays whole, but early enough for a text of few passages.
+            is_turn = self.period > 0 and number % self.period == min(self.period, FIRST_HELD_OUT) - 1
+            if is_turn and number >= FIRST_HELD_OUT - 1 and self.held_out_bytes + size <= HELD_OUT_BYTES:
                 self.held_out += passage
                 self.held_out_bytes += size
                 continue
@@ -171,20 +171,13 @@ class SelectedText:
                 if self.limit_bytes and self.trained_bytes and self.trained_bytes + size > self.limit_bytes:
                     return
                 if self.trained_bytes < SAMPLE_BYTES:
-                    self.sample += passage
+                    self._sample += passage
                 self.trained_bytes += size
                 yield from passage
 
-    def _is_held_out(self, number: int) -> bool:
-        if not self.period:
-            return False
-        # Not among the first nine, so that a short text stays whole, but early enough for a text of few passages.
-        return number % self.period == min(self.period, FIRST_HELD_OUT) - 1 and number >= FIRST_HELD_OUT - 1
-
     def _passages(self) -> Iterator[list[str]]:
         for document in self.documents:
-            damaged = sum("\ufffd" in line or "\0" in line for line in document)
-            self.reading.update(sentences=len(document), damaged_sentences=damaged)
+            self.reading = self.reading.with_document(document)
             for begin in range(0, len(document), LINES_PER_PASSAGE):
                 yield [replace_lone_surrogates(line) for line in document[begin : begin + LINES_PER_PASSAGE]]
 
@@ -193,9 +186,9 @@ class SelectedText:
 class CountedText:
     """The text of all sources for a tokenizer; `""` is a source without a name."""
 
-    texts: dict[str, SelectedText]
-    words_of: dict[str, dict[str, int]]  # of each source
-    shares: dict[str, float]  # of each source in the text that is counted
+    texts: Mapping[str, SelectedText]
+    words_of: Mapping[str, dict[str, int]]  # of each source
+    shares: Mapping[str, float]  # of each source in the text that is counted
     words: dict[str, int]  # of all, weighted by the shares
 
     @property
@@ -215,13 +208,7 @@ def count_texts(
     sampling: Sampling,
     shares: Mapping[str, float] | None = None,
 ) -> CountedText:
-    """Count the words of sources, each of which counts as its share.
-
-    Args:
-        texts (`Mapping[str, SelectedText]`): By name.
-        tokenizer (`PreTrainedTokenizerBase`): As of `count_words`.
-        sampling (`Sampling`): Gives the shares by the bytes that are read.
-        shares (`Mapping[str, float]`, *optional*): The shares, if they are known before.
+    """Count the words of sources, each of which counts as its share, that of `sampling` by bytes unless it is given.
 
     Raises:
         ValueError: for a source without text.
@@ -235,8 +222,8 @@ def count_texts(
                 raise
             raise ValueError(f"source {name!r} has no text: check its files, or leave it out.") from error
     sizes = {name: text.trained_bytes for name, text in texts.items()}
-    shares = dict(shares or sampling.shares(sizes))
-    return CountedText(dict(texts), words_of, shares, weighted_words(words_of, sizes, shares))
+    shares = shares or sampling.shares(sizes)
+    return CountedText(texts, words_of, shares, weighted_words(words_of, sizes, shares))
 
 
 def weighted_words(
@@ -244,12 +231,8 @@ def weighted_words(
 ) -> dict[str, int]:
     """Return the counts of all words as in a text that has a share of each source; sorted by code points.
 
-    Args:
-        words (`Mapping[str, Mapping[str, int]]`): Counts of each source.
-        sizes (`Mapping[str, int]`): Text that was counted, in bytes.
-        shares (`Mapping[str, float]`): Share of each source in the text; they need not add up to 1.
-
-    Three times as much English as German, in equal shares; no count becomes smaller, so that no word is lost:
+    `words` are counts of each source, of text of `sizes` bytes; shares need not add up to 1. Three times as much
+    English as German, in equal shares; no count becomes smaller, so that no word is lost:
 
     >>> words = {"en": {"the": 9, "in": 3}, "de": {"das": 2, "in": 1}}
     >>> weighted_words(words, sizes={"en": 30, "de": 10}, shares={"en": 1, "de": 1})

@@ -1,9 +1,8 @@
 """Find the tokens that begin a word, for whole-word masking: from token ids alone, or with a word segmenter.
 
-Whether a token begins a word depends on it and on the token before it. So a table says of each token after which
-endings (a letter, a digit, ...) it begins a word, and what it ends in itself. The rules follow the tokenizer's marks
-(`##` of WordPiece, `Ġ` of byte-level BPE, `▁` of SentencePiece). In scripts without spaces each token is a word; a
-corpus prepared with a word segmenter has their words in a column. A segmenter is a `Callable[[str], list[str]]`: it
+Whether a token begins a word depends on it and on the token before it: a table says of each token after which endings
+(a letter, a digit, ...) it begins a word, and what it ends in itself. In scripts without spaces each token is a word;
+a corpus prepared with a word segmenter has their words in a column. A segmenter is a `Callable[[str], list[str]]`: it
 takes one sentence and returns its words in order; joined, they are the sentence, with or without its white space.
 """
 
@@ -13,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from types import ModuleType
 
 import numpy as np
@@ -142,7 +141,7 @@ class ContinuationStarts(WordStarts):
     """Find the words of the original BERT code: a token with the prefix `##` joins whatever comes before it.
 
     From `create_masked_lm_predictions` in `create_pretraining_data.py` of google-research/bert. So a run of kana or
-    Thai is one word of many tokens. A token with the prefix joins special tokens too.
+    Thai is one word of many tokens, and a token with the prefix joins special tokens too.
     """
 
     def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
@@ -154,9 +153,8 @@ class SentencePieceStarts(WordStarts):
     """Find the words of the original ALBERT code, artefact included.
 
     A token begins a word if it begins with `▁` or `<`, is a punctuation mark, or has a character other than English
-    letters and that punctuation (`_is_start_piece_sp` in `create_pretraining_data.py` of google-research/albert). So
-    every token with another letter, a digit or an apostrophe is a word: words of most languages are never masked as a
-    whole. Unlike there, a word ends at a special token.
+    letters and that punctuation (`_is_start_piece_sp` in `create_pretraining_data.py` of google-research/albert), so
+    that words of most languages are never masked as a whole. Unlike there, a word ends at a special token.
     """
 
     def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
@@ -301,14 +299,19 @@ class JiebaWithEntries:
         return JiebaWithEntries, (self.entries,)
 
 
-def words_of_characters(sentence: str, words: list[str]) -> list[int]:
-    """Return the index of the word that each of the C characters belongs to; white space belongs to the next word.
+def word_starts_of_tokens(sentence: str, words: list[str], offsets: list[tuple[int, int]]) -> np.ndarray:
+    """Return 1 where a token begins a word, 0 where it continues the word of the token before; `uint8`, `(T,)`.
+
+    A token belongs to the word of its first character that is not white space: a character divided into several tokens
+    begins one word, and after a token that crosses a word boundary, the rest of the second word begins a word.
+
+    `offsets` are the first character in the sentence (not normalized), and the one after the last, of T tokens.
 
     Raises:
         ValueError: If the words are not those of the sentence.
 
-    >>> words_of_characters("中国 人民a", ["中国", "人民", "a"])
-    [0, 0, 1, 1, 1, 2]
+    >>> word_starts_of_tokens("我们 学习", ["我们", "学习"], [(0, 1), (1, 2), (2, 4), (4, 5)])
+    array([1, 0, 1, 0], dtype=uint8)
     """
     solid = ["".join(word.split()) for word in words]
     if "".join(solid) != "".join(sentence.split()):
@@ -316,26 +319,9 @@ def words_of_characters(sentence: str, words: list[str]) -> list[int]:
             f"word_segmenter gives {words!r:.80} for {sentence!r:.80}: joined, its words must be the sentence (white "
             "space is ignored)."
         )
+    # White space belongs to the next word; in the end, to the last one.
     numbers = [number for number, word in enumerate(solid) for _ in word] or [0]
-    of_characters, num_solid = [], 0
-    for character in sentence:
-        of_characters.append(numbers[min(num_solid, len(numbers) - 1)])
-        num_solid += not character.isspace()
-    return of_characters
-
-
-def word_starts_of_tokens(sentence: str, words: list[str], offsets: list[tuple[int, int]]) -> np.ndarray:
-    """Return 1 where a token begins a word, 0 where it continues the word of the token before.
-
-    A token belongs to the word of its first character that is not white space: a character divided into several tokens
-    begins one word, and after a token that crosses a word boundary, the rest of the second word begins a word.
-
-    `offsets` are the first character in the sentence (not normalized), and the one after the last, of T tokens. The
-    result is `uint8` of shape `(T,)`.
-
-    >>> word_starts_of_tokens("我们学习", ["我们", "学习"], [(0, 1), (1, 2), (2, 3), (3, 4)])
-    array([1, 0, 1, 0], dtype=uint8)
-    """
-    characters = words_of_characters(sentence, words)
-    of_tokens = [characters[min(begin, len(characters) - 1)] for begin, _ in offsets]
+    solid_before = accumulate((not character.isspace() for character in sentence), initial=0)
+    of_characters = [numbers[min(before, len(numbers) - 1)] for before in solid_before]
+    of_tokens = [of_characters[begin] for begin, _ in offsets]
     return np.array([number != before for before, number in pairwise([-1, *of_tokens])], dtype=np.uint8)

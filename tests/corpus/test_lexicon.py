@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import BertTokenizer, CanineTokenizer, PreTrainedTokenizerFast
+from transformers import BertTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.corpus.units import Lexicon, jieba_entries, read_entries, spellings
 from hf_encoders.corpus.word_starts import WordStarts
@@ -113,8 +113,8 @@ def test_wrong_entries(tokenizer, entries, message):
 
 def test_entries_that_cannot_be_spelled_and_a_slow_tokenizer(tokenizer):
     assert Lexicon(["w5", "w6 zz"], tokenizer).unspelled == ["w6 zz"]
-    with pytest.raises(ValueError, match="CanineTokenizer is written in Python"):
-        Lexicon(["a"], CanineTokenizer())
+    with pytest.raises(ValueError, match="ByT5Tokenizer is written in Python"):
+        Lexicon(["a"], ByT5Tokenizer())
 
 
 class TestFiles:

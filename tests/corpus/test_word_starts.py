@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import (
     AlbertTokenizer,
     BertTokenizer,
-    CanineTokenizer,
+    ByT5Tokenizer,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     RobertaTokenizer,
@@ -330,8 +330,8 @@ def tokenizer():
 
 @pytest.mark.parametrize("starts_class", [ContinuationStarts, SentencePieceStarts, SpaceMarkedStarts, WordStarts])
 def test_unknown_kinds_are_refused(tokenizer, starts_class):
-    with pytest.raises(ValueError, match="CanineTokenizer is written in Python.*mask tokens"):
-        starts_class(CanineTokenizer())
+    with pytest.raises(ValueError, match="ByT5Tokenizer is written in Python.*mask tokens"):
+        starts_class(ByT5Tokenizer())
     if starts_class is WordStarts:
         tokenizer = with_special_tokens(Tokenizer(models.Unigram([("[UNK]", 0.0), ("a", -1.0)], unk_id=0)))
     with pytest.raises(ValueError, match="finds no words for a .* model .*mask tokens"):
