@@ -19,7 +19,7 @@ from hf_encoders.writing import check_file
 
 
 CLASSES = constant("loading", "CLASSES")
-MAX_TOKENS = constant("evaluation.pseudo_likelihood", "MAX_TOKENS")
+MAX_TOKENS = constant("evaluation.masked_lm", "MAX_TOKENS")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,20 +70,17 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.evaluation import scores
     from hf_encoders.publishing.hardware import describe_hardware, describe_software
 
-    scores.check_device(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     # Input first: a wrong file is refused before anything is loaded.
-    pairs = scores.read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else []
-    sentences = scores.read_sentences(arguments) if arguments.text else []
+    pairs = scores.read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else None
+    sentences = scores.read_sentences(arguments) if arguments.text else None
     tokenizer, model = scores.load_encoder(arguments)
     results: dict[str, Any] = {"model": arguments.model, "mask_rest_of_word": arguments.mask_rest_of_word}
     if sentences:
         results["text"] = scores.evaluate_text(model, tokenizer, sentences, arguments)
-        print(scores.format_text(results["text"]), flush=True)
     if pairs:
         results["pairs"] = scores.evaluate_pairs(model, tokenizer, pairs, arguments)
-        print(scores.format_pairs(results["pairs"]), flush=True)
     if arguments.json:
         results["machine"] = {"hardware": describe_hardware(), **describe_software()}
         Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

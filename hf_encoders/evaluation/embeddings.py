@@ -7,7 +7,7 @@ as a budget of tokens holds.
 
 import itertools
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.special_tokens import check_tokenizer
-from hf_encoders.evaluation.pseudo_likelihood import evaluating
+from hf_encoders.evaluation.masked_lm import evaluating
 from hf_encoders.inputs import replace_lone_surrogates
 from hf_encoders.models.encoder_kernels import is_bare_linear
 from hf_encoders.objectives.batch import to_device
@@ -86,8 +86,7 @@ def encode(
     encoder = encoder_of(model)
     if pooling not in POOLINGS:
         raise ValueError(f"pooling={pooling!r}: must be one of {', '.join(POOLINGS)}.")
-    check_whole_number("max_tokens", max_tokens, 1)
-    packed = tokenized_for(encoder, tokenizer, texts, max_length)
+    packed = tokenized_for(encoder, tokenizer, texts, max_length, max_tokens)
     language_ids = _language_ids(encoder, languages, len(packed.lengths))
     if language_ids is not None:
         packed.inputs["langs"] = np.repeat(language_ids, packed.lengths)
@@ -115,8 +114,7 @@ def encode_sentences(
         `torch.FloatTensor` of shape `(texts, width)` on the CPU.
 
     Raises:
-        ValueError: As `encode`; and for a model with a default prompt, with options of tokenization
-            (`processing_kwargs`), and for one without a pooling after the transformer.
+        ValueError: As `encode`; and for a model with a default prompt, or without a pooling after the transformer.
     """
     if not hasattr(model, "max_seq_length") or not hasattr(model, "default_prompt_name"):
         raise ValueError(f"model is a {type(model).__name__}: give a SentenceTransformer, or call hf_encoders.encode.")
@@ -125,22 +123,13 @@ def encode_sentences(
             f"default_prompt_name={model.default_prompt_name!r}: put the prompt before each text, and set "
             "model.default_prompt_name = None."
         )
-    check_whole_number("max_tokens", max_tokens, 1)
     transformer, *modules = model
     encoder = encoder_of(transformer.auto_model)
-    if options := getattr(transformer, "processing_kwargs", None):
-        raise ValueError(f"model has processing_kwargs={options!r}: call model.encode, or load it without them.")
     if not modules or type(modules[0]).__name__ != "Pooling":
         name = type(modules[0]).__name__ if modules else "no module"
         raise ValueError(f"model has {name} after its transformer, where a Pooling is needed: call model.encode.")
-    special = transformer.tokenizer.num_special_tokens_to_add()
-    if model.max_seq_length is not None and model.max_seq_length <= special:
-        raise ValueError(
-            f"model.max_seq_length={model.max_seq_length}, and {special} tokens are special ones: set at least "
-            f"{special + 1}."
-        )
     longest = min(model.max_seq_length or encoder.longest_row(), encoder.longest_row())
-    packed = tokenized_for(encoder, transformer.tokenizer, texts, longest)
+    packed = tokenized_for(encoder, transformer.tokenizer, texts, longest, max_tokens)
 
     def pool(states: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
         features = {"token_embeddings": states[None], "cu_seq_lens_q": bounds}
@@ -193,18 +182,23 @@ class PackedTexts:
         return to_device(batch, device)
 
 
-def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | None = None) -> PackedTexts:
-    """Tokenize texts, with special tokens, truncated to `max_length` tokens if given.
+def tokenized_for(
+    encoder: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Any,
+    max_length: int | None = None,
+    max_tokens: int | None = None,
+) -> PackedTexts:
+    """Tokenize texts with special tokens, truncated to `max_length` tokens if given, and check them and the options.
 
     Token types are left out where none is above 0, as everywhere here: XLM embeds a token type of 0.
-
-    Raises:
-        ValueError: If texts is not a list of strings, and for a text that has only special tokens.
-
-    >>> packed = tokenized(doctest_tokenizer(), ["w5 w6", "w7"])
-    >>> {name: ids.tolist() for name, ids in packed.inputs.items()}, packed.lengths.tolist()
-    ({'input_ids': [5, 6, 7]}, [2, 1])
     """
+    check_tokenizer(tokenizer)
+    longest, least = encoder.longest_row(), tokenizer.num_special_tokens_to_add() + 1
+    if max_tokens is not None and max_tokens < 1:
+        raise ValueError(f"max_tokens={max_tokens}: must be at least 1.")
+    if max_length is not None and not least <= max_length <= longest:
+        raise ValueError(f"max_length={max_length}: must be from {least} to {longest}.")
     texts = [replace_lone_surrogates(text) for text in list_of_strings("texts", texts)]  # as in a corpus
     options = {"truncation": max_length is not None, "max_length": max_length, "return_attention_mask": False}
     parts, lengths = [], []
@@ -215,33 +209,20 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | 
     inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if "token_type_ids" in inputs and not inputs["token_type_ids"].any():
         del inputs["token_type_ids"]
-    is_empty = np.array(lengths) <= tokenizer.num_special_tokens_to_add()
-    if is_empty.any():
-        number = int(is_empty.argmax())
-        raise ValueError(f"texts[{number}]={reprlib.repr(texts[number])} has no tokens: leave it out.")
-    return PackedTexts(inputs, np.array(lengths))
-
-
-def tokenized_for(
-    encoder: nn.Module, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int | None
-) -> PackedTexts:
-    """Tokenize texts, and check their ids and lengths against what the model takes."""
-    longest = encoder.longest_row()
-    check_tokenizer(tokenizer)
-    check_whole_number("max_length", max_length, tokenizer.num_special_tokens_to_add() + 1, longest)
-    packed = tokenized(tokenizer, texts, max_length)
-    if packed.lengths.max() > longest:
-        number = int((packed.lengths > longest).argmax())
-        raise ValueError(
-            f"texts[{number}] has {packed.lengths[number]} tokens, the model takes {longest}: pass "
-            f"max_length={longest} to truncate, or split it."
-        )
-    highest, num_rows = packed.inputs["input_ids"].max(), encoder.get_input_embeddings().num_embeddings
+    for number, length in enumerate(lengths):
+        if length < least:
+            raise ValueError(f"texts[{number}]={reprlib.repr(texts[number])} has no tokens: leave it out.")
+        if length > longest:
+            raise ValueError(
+                f"texts[{number}] has {length} tokens, the model takes {longest}: pass max_length={longest} to "
+                "truncate, or split it."
+            )
+    highest, num_rows = inputs["input_ids"].max(), encoder.get_input_embeddings().num_embeddings
     if highest >= num_rows:
         raise ValueError(
             f"tokenizer gives the id {highest}, and the model has vocab_size={num_rows}: pass its own tokenizer."
         )
-    return packed
+    return PackedTexts(inputs, np.array(lengths))
 
 
 def run_packed(
@@ -371,17 +352,13 @@ def _language_ids(encoder: nn.Module, languages: str | Sequence[str] | None, num
         return None
     if config.languages is None:
         raise ValueError(f"languages={languages!r}: a {type(encoder).__name__} has no languages, leave it out.")
-    if isinstance(languages, str):
-        names = [languages] * num_texts
-    else:
-        names = [] if languages is None else list_of_strings("languages", languages)
+    names = [languages] * num_texts if isinstance(languages, str) else list_of_strings("languages", languages)
     if len(names) != num_texts:
         raise ValueError(f"languages has {len(names)} names for {num_texts} texts: pass one for all, or one each.")
-    known = config.languages
     for name in names:
-        if name not in known:
-            raise ValueError(f"languages: {name!r} is not one of the model's, {', '.join(known)}.")
-    return np.array([known[name] for name in names])
+        if name not in config.languages:
+            raise ValueError(f"languages: {name!r} is not one of the model's, {', '.join(config.languages)}.")
+    return np.array([config.languages[name] for name in names])
 
 
 def _classification_position(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -397,10 +374,8 @@ def _classification_position(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def list_of_strings(name: str, values: Any) -> list[str]:
-    """Return the values of the argument `name` as a list; ValueError for all but a sequence of one string or more."""
-    # A set has no order, and a table of two dimensions gives the names of its columns.
-    is_text_or_unordered = isinstance(values, (str, bytes, Mapping, Set))
-    if is_text_or_unordered or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) != 1:
+    """Return the values of the argument `name` as a list; ValueError for all but strings, one or more."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{name} is a {type(values).__name__}: pass a list of strings.")
     values = list(values)
     if not values:
@@ -409,13 +384,3 @@ def list_of_strings(name: str, values: Any) -> list[str]:
         if not isinstance(value, str):
             raise ValueError(f"{name}[{number}] is a {type(value).__name__}: pass strings.")
     return values
-
-
-def check_whole_number(name: str, value: int | None, least: int, most: int | None = None) -> None:
-    """Raise ValueError for an option that is neither None nor an integer in the range."""
-    if value is None:
-        return
-    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_whole or value < least or (most is not None and value > most):
-        limit = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={value!r}: must be a whole number {limit}.")

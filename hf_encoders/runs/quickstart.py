@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_encoders.corpus.documents import read_documents, splitter_for
 from hf_encoders.corpus.python_docs import LabelledDocument, read_python_documents
 from hf_encoders.corpus.text_files import text_files
-from hf_encoders.evaluation.fill_masks import fill_masks
+from hf_encoders.evaluation.masked_lm import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.data import DataSource
 from hf_encoders.finetuning.report import make_record

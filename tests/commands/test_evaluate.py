@@ -65,6 +65,35 @@ def test_table_and_json(folder, capsys, family, classes):
     assert metrics["mask_rest_of_word"] is True and metrics["machine"]["torch"]
 
 
+def row(number, **others):
+    return {"sentence_good": f"good {number}", "sentence_bad": f"bad {number}", **others}
+
+
+def test_files_and_folders_of_pairs_are_read_in_order_and_wrong_ones_refused(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").mkdir()
+    files = {
+        "folder/b.jsonl": [row(3), row(4)],
+        "folder/a.jsonl": [row(1, UID="island"), row(2, UID="agreement")],
+        "single.jsonl": [row(5, field="syntax")],
+        "wrong.jsonl": [row(1), {"sentence_good": "alone"}],
+    }
+    for name, rows in files.items():
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+    pairs = scores.read_minimal_pairs([tmp_path / "folder", tmp_path / "single.jsonl"])
+    assert pairs["sentence_good"] == [f"good {number}" for number in (1, 2, 3, 4, 5)]
+    assert pairs["UID"] == ["island", "agreement", "b", "b", "single"]
+    first = scores.read_minimal_pairs([tmp_path / "folder"], most_per_file=1)
+    assert first["sentence_bad"] == ["bad 1", "bad 3"]
+    for name, message in (
+        ("none.jsonl", "none.jsonl is not a file"),
+        ("empty", "has no .*jsonl file"),
+        ("wrong.jsonl", "wrong.jsonl, row 2: sentence_bad is None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            scores.read_minimal_pairs([tmp_path / name])
+
+
 def test_classes_decide_whose_model_runs(folder, monkeypatch):
     seen = []
 

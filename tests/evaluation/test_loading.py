@@ -85,12 +85,8 @@ def test_all_files_load_by_path_with_the_package(tmp_path):
         assert metrics == pytest.approx(expected, rel=1e-5)
 
 
-def test_every_metric_is_among_the_cases():
-    names = {name for name, _, _ in CASES} | set(MASKED_INPUTS)
-    assert names == METRICS.keys()
-
-
-def test_metrics_are_flat_numbers(tmp_path):
+def test_every_metric_is_among_the_cases_and_gives_flat_numbers(tmp_path):
+    assert {name for name, _, _ in CASES} | set(MASKED_INPUTS) == METRICS.keys()
     for name, config, inputs in CASES:
         metrics = class_of(name)(config, cache_dir=str(tmp_path)).compute(**inputs)
         assert metrics and all(type(value) in (int, float) for value in metrics.values()), name

@@ -82,11 +82,8 @@ def test_wrong_input_is_a_value_error(tmp_path: Path) -> None:
     refused("Normalize after.*Pooling", make_sentence_transformer(BERT, tmp_path, Normalize(), Pooling(36)))
     model = make_sentence_transformer(BERT, tmp_path, Pooling(36))
     model.max_seq_length = 2
-    refused("max_seq_length=2.*at least 3", model)
+    refused("max_length=2: must be from 3", model)
     model.max_seq_length = None
-    model[0].processing_kwargs = {"text": {"max_length": 4}}
-    refused("processing_kwargs", model)
-    model[0].processing_kwargs = {}
     refused("HfeBertModel: give a SentenceTransformer", model[0].auto_model)
     refused("texts is empty", model, [])
     refused("max_tokens=0", model, max_tokens=0)

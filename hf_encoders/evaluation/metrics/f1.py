@@ -1,7 +1,5 @@
 """F1, the harmonic mean of precision and recall: of one class, averaged over classes, or of each class."""
 
-from collections.abc import Sequence
-
 import datasets
 import evaluate
 import sklearn.metrics
@@ -33,9 +31,8 @@ class F1(evaluate.Metric):
         references: list,
         average: str = "binary",
         pos_label: int = 1,
-        labels: Sequence[int] | None = None,
     ) -> dict[str, float]:
-        """Compute F1; it is 0 for a class in `labels` that is neither predicted nor true.
+        """Compute F1.
 
         Args:
             predictions, references (`list`): Class ids `(items,)`; with `multilabel` 0 or 1, `(items, classes)`.
@@ -43,7 +40,6 @@ class F1(evaluate.Metric):
                 `macro` (mean of classes), `micro` (from the counts of all classes together), `weighted` (mean by true
                 frequency) or `per_class`.
             pos_label (`int`, *optional*, defaults to 1): The class for `binary`.
-            labels (`Sequence` of `int`, *optional*): Classes to include, in this order; all that occur, sorted.
 
         Returns:
             `f1`, in [0, 1]; with `per_class` `f1_<id>` of each class instead.
@@ -53,14 +49,12 @@ class F1(evaluate.Metric):
         scores = sklearn.metrics.f1_score(
             references,
             predictions,
-            labels=labels,
             pos_label=pos_label,
             average=None if average == "per_class" else average,
             zero_division=0.0,
         )
         if average != "per_class":
             return {"f1": float(scores)}
-        if labels is None:
-            is_multilabel = self.config_name == "multilabel"
-            labels = range(len(scores)) if is_multilabel else sorted({*predictions, *references})
+        is_multilabel = self.config_name == "multilabel"
+        labels = range(len(scores)) if is_multilabel else sorted({*predictions, *references})
         return {f"f1_{label}": float(score) for label, score in zip(labels, scores, strict=True)}

@@ -9,7 +9,7 @@ import datasets
 import evaluate
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.evaluation.pseudo_likelihood import pseudo_log_likelihoods
+from hf_encoders.evaluation.masked_lm import pseudo_log_likelihoods
 from hf_encoders.evaluation.scores import compare_pairs
 
 
@@ -44,12 +44,12 @@ class MinimalPairAccuracy(evaluate.Metric):
         """
         scores = pseudo_log_likelihoods(model, tokenizer, [*sentence_good, *sentence_bad], **options)
         good, bad = scores[: len(sentence_good)], scores[len(sentence_good) :]
-        overall, by_paradigm = compare_pairs(good, bad, UID or [""] * len(good))
+        result = compare_pairs(good, bad, UID or [])
         metrics = {
-            "minimal_pair_accuracy": overall.accuracy,
-            "minimal_pairs": overall.pairs,
-            "minimal_pair_ties": overall.ties,
+            "minimal_pair_accuracy": result["accuracy"],
+            "minimal_pairs": result["pairs"],
+            "minimal_pair_ties": result["ties"],
         }
-        if UID is not None:
-            metrics |= {f"minimal_pair_accuracy_{name}": result.accuracy for name, result in by_paradigm.items()}
+        for name, of_paradigm in result["paradigms"].items():
+            metrics[f"minimal_pair_accuracy_{name}"] = of_paradigm["accuracy"]
         return metrics

@@ -9,7 +9,7 @@ import datasets
 import evaluate
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.evaluation.pseudo_likelihood import pseudo_perplexity, token_log_probabilities
+from hf_encoders.evaluation.masked_lm import pseudo_perplexity, token_log_probabilities
 
 
 class PseudoPerplexity(evaluate.Metric):
