@@ -7,6 +7,7 @@ Prints a Markdown table. A WordPiece tokenizer of 8,000 entries is trained on th
 """
 
 import argparse
+from dataclasses import replace
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -48,6 +49,7 @@ def main() -> None:
 def row(chunks: DocumentChunks, collator) -> str:
     """One line of the table."""
     labels, lengths, pairs, documents = [], [], [], []
+    chunks.corpus = replace(chunks.corpus, tokens=chunks.corpus.tokens[:])  # one array, in which segments are found
     starts = chunks.corpus.sentence_offsets[chunks.corpus.document_offsets]
     is_in_none, left_out = np.ones(len(chunks.corpus.tokens), dtype=bool), []
     for epoch in range(PASSES):

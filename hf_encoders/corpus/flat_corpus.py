@@ -1,62 +1,83 @@
 """A corpus as flat arrays: the documents of a `datasets.Dataset`, or of a part of a stream, concatenated.
 
 A row of the dataset is a document, a list of sentences: `input_ids` are their token ids, and `word_starts`, where the
-corpus has it, bits of `UnitStart` in the same shape. The dataset may be of any origin.
+corpus has it, bits of `UnitStart` in the same shape. The dataset may be of any origin. Tokens are never copied as a
+whole: they are slices of the memory-mapped pieces, the record batches, that the dataset has.
 """
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
-from datasets.fingerprint import get_temporary_cache_files_directory
 
 
 COLUMN = "input_ids"
 WORD_STARTS = "word_starts"
-ROWS_PER_STEP = 1000  # documents that are copied at once
-TYPES = {"tokens": np.int32, "sentence_lengths": np.int32, "document_lengths": np.int32, "word_starts": np.uint8}
+DOCUMENTS_PER_STEP = 1000
 
 
-class _Arrays(NamedTuple):
-    """Documents without offsets."""
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """An array that is a concatenation of runs of other arrays, read by slices; one within a run is not copied.
 
-    tokens: np.ndarray
-    sentence_lengths: np.ndarray  # in tokens
-    document_lengths: np.ndarray  # in sentences
-    word_starts: np.ndarray | None = None
+    >>> arrays = [np.array([5, 6]), np.array([7, 8, 9])]
+    >>> pieces = Pieces(arrays, numbers=np.array([1, 0]), begins=np.array([1, 0]), offsets=np.array([0, 2, 4]))
+    >>> pieces[:].tolist(), pieces[1:3].tolist(), len(pieces)
+    ([8, 9, 5, 6], [9, 5], 4)
+    """
+
+    arrays: list[np.ndarray]
+    numbers: np.ndarray  # array of each run
+    begins: np.ndarray  # where the run begins in it
+    offsets: np.ndarray  # where the run begins here, and the length at the end
+    dtype: type = np.int32
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        begin, end, _ = part.indices(len(self))
+        if end <= begin:
+            return np.empty(0, self.dtype)
+        run = int(self.offsets.searchsorted(begin, "right")) - 1
+        slices = [self._of_run(run, begin, end)]
+        while (reached := int(self.offsets[run + 1])) < end:
+            run += 1
+            slices.append(self._of_run(run, reached, end))
+        return slices[0] if len(slices) == 1 else np.concatenate(slices)
+
+    def _of_run(self, run: int, begin: int, end: int) -> np.ndarray:
+        shift = int(self.begins[run]) - int(self.offsets[run])
+        end = min(end, int(self.offsets[run + 1]))
+        return self.arrays[self.numbers[run]][begin + shift : end + shift].astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlatCorpus:
-    """Documents of sentences of token ids, concatenated; the arrays may be a read-only file.
+    """Documents of sentences of token ids, concatenated.
 
     >>> corpus = FlatCorpus.of(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]}))
-    >>> corpus.tokens.tolist(), corpus.sentence_offsets.tolist(), corpus.document_offsets.tolist()
+    >>> corpus.tokens[:].tolist(), corpus.sentence_offsets.tolist(), corpus.document_offsets.tolist()
     ([5, 6, 7, 8], [0, 2, 3, 4], [0, 2, 3])
     """
 
-    tokens: np.ndarray  # all token ids, int32, (N,)
+    tokens: np.ndarray | Pieces  # all token ids, int32, (N,)
     sentence_offsets: np.ndarray  # first token of every sentence, and N; int64, (S + 1,)
     document_offsets: np.ndarray  # first sentence of every document, and S; int64, (D + 1,)
-    word_starts: np.ndarray | None = None  # bits of `UnitStart`, what a token begins; uint8, (N,)
+    word_starts: np.ndarray | Pieces | None = None  # bits of `UnitStart`, what a token begins; uint8, (N,)
     dataset: datasets.Dataset | None = None  # where the arrays are from, which stands for them in a pickle
     has_empty: bool = False  # whether empty sentences and documents were kept
 
     @classmethod
     def of(cls, dataset: datasets.Dataset, keep_empty: bool = False) -> "FlatCorpus":
-        """The arrays of a dataset of documents, memory mapped.
+        """Return the documents of a dataset; `tokens` and `word_starts` are `Pieces` of its memory map.
 
-        Nothing is copied if the dataset is one record batch. Any other one on disk (shuffled, selected, or written in
-        several batches, as by `prepare_corpus`) is copied once into a folder next to its files, or in a temporary one
-        where that is read-only; processes and later runs share the copy.
+        Takes 8 bytes of memory per sentence, and of a selection of rows up to 24 per document.
 
         Args:
             dataset (`datasets.Dataset`): Column `input_ids`, and perhaps `word_starts`, as above.
@@ -69,16 +90,43 @@ class FlatCorpus:
         if isinstance(dataset, FlatCorpus):
             return dataset.without_empty()
         dataset = _checked(dataset)
-        batches = dataset.data.to_batches()
         # `select` and `shuffle` keep the table and add a list of rows, which has no public name.
-        if dataset._indices is None and len(batches) == 1:
-            arrays = _arrays_of(batches[0])
-        elif dataset.cache_files:
-            arrays = _arrays_on_disk(dataset)
-        else:
-            arrays = _joined(_steps(dataset), WORD_STARTS in dataset.column_names)
-        corpus = replace(cls.from_lengths(*arrays), dataset=dataset, has_empty=True)
+        rows = None if dataset._indices is None else dataset._indices.column(0).to_numpy()
+        corpus = replace(cls.of_table(dataset.data, rows), dataset=dataset, has_empty=True)
         return corpus if keep_empty else corpus.without_empty()
+
+    @classmethod
+    def of_table(cls, table: pa.Table, rows: np.ndarray | None = None) -> "FlatCorpus":
+        """Return the documents of some rows of a table with the columns of a corpus, or of all, as `of`."""
+        batches, starts = table.to_batches(), None
+        tokens, sentence_lengths, document_lengths = _flat(batches, COLUMN)
+        if WORD_STARTS in table.column_names:
+            starts, *lengths = _flat(batches, WORD_STARTS)
+            if not all(map(np.array_equal, lengths, (sentence_lengths, document_lengths))):
+                raise ValueError(
+                    f"dataset: column {WORD_STARTS!r} is not shaped like {COLUMN!r}: it needs one number per token; "
+                    "remove it with dataset.remove_columns, or prepare the corpus again with a word_segmenter."
+                )
+        arrays = offsets_of(np.array([len(array) for array in tokens], np.int64))
+        numbers, begins, ends = np.arange(len(tokens)), arrays[:-1], arrays[1:]
+        if rows is not None:
+            sentences = offsets_of(document_lengths)
+            first, last = offsets_of(sentence_lengths)[[sentences[rows], sentences[rows + 1]]]
+            sentence_lengths = sentence_lengths[ranges(sentences[rows], sentences[rows + 1])]
+            document_lengths = document_lengths[rows]
+            # Rows that follow each other in one array are one run.
+            first, last = first[first < last], last[first < last]
+            numbers = arrays.searchsorted(first, "right") - 1
+            begins_run = np.append(True, (first[1:] != last[:-1]) | (numbers[1:] != numbers[:-1]))[: len(first)]
+            numbers, begins = numbers[begins_run], first[begins_run]
+            ends = last[np.append(begins_run[1:], True)[: len(first)]]
+        runs = numbers, begins - arrays[numbers], offsets_of(ends - begins)
+        return cls(
+            Pieces(tokens, *runs),
+            offsets_of(sentence_lengths),
+            offsets_of(document_lengths),
+            None if starts is None else Pieces(starts, *runs, np.uint8),
+        )
 
     @classmethod
     def from_lengths(
@@ -88,7 +136,7 @@ class FlatCorpus:
         document_lengths: np.ndarray,
         word_starts: np.ndarray | None = None,
     ) -> "FlatCorpus":
-        """A corpus from the tokens per sentence and the sentences per document.
+        """Return a corpus from the tokens per sentence and the sentences per document.
 
         >>> FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 2]), np.array([2])).sentence_offsets.tolist()
         [0, 1, 3]
@@ -97,22 +145,29 @@ class FlatCorpus:
 
     @classmethod
     def steps(cls, dataset: datasets.Dataset) -> "Iterator[FlatCorpus]":
-        """The documents of a dataset, `ROWS_PER_STEP` at a time, as `of` with `keep_empty`, without a copy on disk."""
-        return (cls.from_lengths(*arrays) for arrays in _steps(_checked(dataset)))
+        """Yield the documents of a dataset, `DOCUMENTS_PER_STEP` at a time, as `of` with `keep_empty`, as arrays."""
+        corpus = cls.of(dataset, keep_empty=True)
+        for first in range(0, corpus.num_documents, DOCUMENTS_PER_STEP):
+            yield corpus.part(first, first + DOCUMENTS_PER_STEP)
 
-    @classmethod
-    def of_table(cls, table: pa.Table) -> "FlatCorpus":
-        """The documents of an Arrow table with the columns of a corpus, as `of` with `keep_empty`."""
-        return cls.from_lengths(*_arrays_of(table))
+    def part(self, first: int, last: int) -> "FlatCorpus":
+        """Return documents `first` to below `last`, with arrays in memory."""
+        documents = self.document_offsets[first : last + 1]
+        sentences = self.sentence_offsets[documents[0] : documents[-1] + 1]
+        tokens = slice(sentences[0], sentences[-1])
+        starts = None if self.word_starts is None else self.word_starts[tokens]
+        return FlatCorpus(self.tokens[tokens], sentences - sentences[0], documents - documents[0], starts)
 
     @classmethod
     def joined(cls, parts: "Iterable[FlatCorpus]") -> "FlatCorpus":
-        """The documents of several corpora, all with word starts or all without, as one in memory."""
-        parts = [_Arrays(p.tokens, p.sentence_lengths, p.document_lengths, p.word_starts) for p in parts]
-        return cls.from_lengths(*_joined(parts, parts[0].word_starts is not None))
+        """Return the documents of several corpora, all with word starts or all without, as one in memory."""
+        parts = list(parts)
+        names = ["tokens", "sentence_lengths", "document_lengths"]
+        names += ["word_starts"] * (parts[0].word_starts is not None)
+        return cls.from_lengths(*(np.concatenate([getattr(part, name)[:] for part in parts]) for name in names))
 
     def to_table(self) -> pa.Table:
-        """The documents as rows: `input_ids` of type `list<list<int32>>`, and perhaps `word_starts`, `uint8`.
+        """Return the documents as rows: `input_ids` of type `list<list<int32>>`, and perhaps `word_starts`, `uint8`.
 
         >>> FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 2]), np.array([2])).to_table().to_pylist()
         [{'input_ids': [[7], [8, 9]]}]
@@ -167,7 +222,7 @@ class FlatCorpus:
         return self.sentence_offsets[self.document_offsets[:-1]]
 
     def without_empty(self) -> "FlatCorpus":
-        """The corpus without sentences that have no token and documents that have no sentence.
+        """Return the corpus without sentences that have no token and documents that have no sentence.
 
         >>> corpus = FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 0, 2]), np.array([2, 0, 1]))
         >>> corpus.without_empty().sentence_offsets.tolist(), corpus.without_empty().document_offsets.tolist()
@@ -182,7 +237,7 @@ class FlatCorpus:
 
 
 def _checked(dataset: Any) -> datasets.Dataset:
-    """The dataset with the columns of a corpus alone; anything else is refused."""
+    """Return the dataset with the columns of a corpus alone; refuse anything else."""
     if not isinstance(dataset, datasets.Dataset):
         remedy = (
             "text becomes one with prepare_corpus or tokenize_documents, lists of token ids with "
@@ -200,9 +255,7 @@ def _checked(dataset: Any) -> datasets.Dataset:
             f"dataset has {dataset.column_names}, not the column {COLUMN!r}: make it with prepare_corpus or "
             "tokenize_documents."
         )
-    names = [name for name in (COLUMN, WORD_STARTS) if name in dataset.column_names]
-    if names != dataset.column_names:  # else the fingerprint, which names a copy, would change
-        dataset = dataset.select_columns(names)
+    dataset = dataset.select_columns([name for name in (COLUMN, WORD_STARTS) if name in dataset.column_names])
     for field in dataset.data.schema:
         value = field.type
         for _ in range(2):
@@ -216,69 +269,19 @@ def _checked(dataset: Any) -> datasets.Dataset:
     return dataset
 
 
-def _steps(dataset: datasets.Dataset) -> Iterator[_Arrays]:
-    return map(_arrays_of, dataset.with_format("arrow").iter(ROWS_PER_STEP))
-
-
-def _arrays_of(table: pa.Table | pa.RecordBatch) -> _Arrays:
-    """The arrays of some documents; those of a record batch are not copied."""
-    arrays = _flat(table, COLUMN, pa.int32())
-    if WORD_STARTS not in table.column_names:
-        return arrays
-    starts = _flat(table, WORD_STARTS, pa.uint8())
-    if not all(np.array_equal(ours, theirs) for ours, theirs in zip(arrays[1:3], starts[1:3], strict=True)):
-        raise ValueError(
-            f"dataset: column {WORD_STARTS!r} is not shaped like {COLUMN!r}: it needs one number per token; remove it "
-            "with dataset.remove_columns, or prepare the corpus again with a word_segmenter."
-        )
-    return arrays._replace(word_starts=starts.tokens)
-
-
-def _flat(table: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> _Arrays:
-    documents = table.column(name)
-    if isinstance(documents, pa.ChunkedArray):
-        documents = documents.combine_chunks()
-    sentences = documents.flatten()
-    tokens = sentences.flatten()
-    if documents.null_count or sentences.null_count or tokens.null_count:
-        raise ValueError(f"dataset: column {name!r} has missing values: remove those rows with dataset.filter.")
-    lengths = sentences.value_lengths().to_numpy(), documents.value_lengths().to_numpy()
-    return _Arrays(tokens.cast(kind).to_numpy(), *lengths)
-
-
-def _joined(parts: Iterable[_Arrays], has_word_starts: bool) -> _Arrays:
-    none = _Arrays(*(np.empty(0, kind) for kind in TYPES.values()))
-    columns = list(zip(none, *parts, strict=True))[: 3 + has_word_starts]
-    return _Arrays(*map(np.concatenate, columns))
-
-
-def _arrays_on_disk(dataset: datasets.Dataset) -> _Arrays:
-    """Memory maps of a copy next to the files of a dataset, which is made if it is not there."""
-    copy = Path(dataset.cache_files[0]["filename"]).with_name(f"flat-{dataset._fingerprint}")
-    if not copy.is_dir() and not os.access(copy.parent, os.W_OK):
-        copy = Path(get_temporary_cache_files_directory(), copy.name)
-    names = list(TYPES) if WORD_STARTS in dataset.column_names else list(TYPES)[:3]
-    if not copy.is_dir():
-        with tempfile.TemporaryDirectory(dir=copy.parent, prefix="flat-unfinished-") as scratch:
-            made = Path(scratch, "made")  # which others may read, as the scratch folder they may not
-            made.mkdir()
-            with ExitStack() as opened:
-                files = {name: opened.enter_context(open(made / name, "wb")) for name in names}
-                for arrays in _steps(dataset):
-                    for name, file in files.items():
-                        getattr(arrays, name).astype(TYPES[name], copy=False).tofile(file)
-            try:
-                os.rename(made, copy)
-            except OSError:
-                if not copy.is_dir():
-                    raise  # else another process was first
-    paths = [copy / name for name in names]
-    return _Arrays(
-        *(
-            np.memmap(path, TYPES[path.name], mode="r") if path.stat().st_size else np.empty(0, TYPES[path.name])
-            for path in paths
-        )
-    )
+def _flat(batches: list[pa.RecordBatch], name: str) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Return the tokens of each record batch, not copied, and the lengths of all sentences and documents."""
+    tokens, sentence_lengths, document_lengths = [], [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for batch in batches:
+        documents = batch.column(name)
+        sentences = documents.flatten()
+        values = sentences.flatten()
+        if documents.null_count or sentences.null_count or values.null_count:
+            raise ValueError(f"dataset: column {name!r} has missing values: remove those rows with dataset.filter.")
+        tokens.append(values.to_numpy())
+        sentence_lengths.append(sentences.value_lengths().to_numpy())
+        document_lengths.append(documents.value_lengths().to_numpy())
+    return tokens, np.concatenate(sentence_lengths), np.concatenate(document_lengths)
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
@@ -290,3 +293,15 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the integers of several ranges, concatenated; `int64`.
+
+    >>> ranges(np.array([7, 3, 5]), np.array([9, 3, 8]))
+    array([7, 8, 5, 6, 7])
+    """
+    before = offsets_of(ends - starts)
+    numbers = np.arange(before[-1])
+    numbers += np.repeat(starts - before[:-1], ends - starts)
+    return numbers

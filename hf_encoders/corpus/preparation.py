@@ -61,7 +61,7 @@ HASH, TOKENS, COUNTS = "document_hash", "tokens", (*Reading._fields, "bytes")
 PARTS = "parts"  # column of the documents of files: what `DocumentReader.sentences` takes
 
 
-# What is written into the folder of a corpus, also by `datasets`, `FlatCorpus` and version 0.1 of this package.
+# What is written into the folder of a corpus, also by `datasets`, and by earlier versions of this package.
 OWN_FILES = ("data-*.arrow", "state.json", "dataset_info.json", PHRASES_FILE, "similar_words.safetensors")
 OWN_FILES += ("cache-*.arrow", "corpus*.arrow", "flat-*", REPORT_FILE)
 NAMES_SHOWN = 3
@@ -423,7 +423,7 @@ def _learned_phrases(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBas
 
 
 def _mark_rows(table: pa.Table, phrases: Lexicon) -> pa.Table:
-    return mark_phrases(FlatCorpus.of_table(table), phrases).to_table()
+    return mark_phrases(FlatCorpus.of_table(table).part(0, len(table)), phrases).to_table()
 
 
 class OtherSettingsError(ValueError):

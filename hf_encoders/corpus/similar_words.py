@@ -241,9 +241,9 @@ def _sentences(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) 
     corpus = FlatCorpus.of(documents)
     find_words = WordStarts(tokenizer) if corpus.word_starts is None else None
     step = max(-(-len(corpus.tokens) // MOST_TOKENS), 1)
-    tokens, bounds = np.asarray(corpus.tokens), corpus.sentence_offsets
+    bounds = corpus.sentence_offsets
     for begin, end in zip(bounds[:-1:step].tolist(), bounds[1::step].tolist(), strict=True):
-        ids = tokens[begin:end]
+        ids = corpus.tokens[begin:end]
         starts = find_words(ids, np.arange(len(ids)) == 0) if find_words else corpus.word_starts[begin:end] & WORD
         yield words_of(ids, starts)
 

@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.documents import read_documents, splitter_for
-from hf_encoders.corpus.flat_corpus import COLUMN, FlatCorpus
+from hf_encoders.corpus.flat_corpus import COLUMN, WORD_STARTS, FlatCorpus
 from hf_encoders.corpus.parallel import parallel_languages
 from hf_encoders.corpus.preparation import OtherSettingsError, prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, token_counts
@@ -114,8 +114,6 @@ class Source:
             )
         share = max(validation_share, least / number)
         parts = split_train_validation(self.documents, validation_share=share, seed=seed)
-        for part in parts:
-            FlatCorpus.of(part)  # copied into one piece here, where other processes wait for the first
         return tuple(replace(self, documents=part) for part in parts)
 
     def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> list[SimilarWords]:
@@ -507,7 +505,7 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, sources:
         options["phase_masking"] = recipe.phase_masking
     for level in sorted(needed_levels(recipe)):
         for source in sources.values():
-            if not has_level(FlatCorpus.of(source.documents), UnitStart[level.upper()]):
+            if not has_level(source.documents, UnitStart[level.upper()]):
                 raise ValueError(
                     f"masking: the corpus, or a part of it, has no units of level {level!r}, which {recipe.name} "
                     f"masks: prepare it with `hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
@@ -520,13 +518,16 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, sources:
     return options
 
 
-def has_level(store: FlatCorpus, level: UnitStart) -> bool:
+def has_level(documents: datasets.Dataset, level: UnitStart) -> bool:
     """Return whether all of a corpus, perhaps joined from several, is divided into units of a level."""
-    if store.word_starts is None or not len(store.word_starts):
+    if WORD_STARTS not in documents.column_names:
         return False
-    # A sentence begins with the bits of all levels that its corpus has.
-    begins = store.sentence_offsets[:-1][store.sentence_lengths > 0]
-    return bool((store.word_starts[begins] & level).all())
+    for block in FlatCorpus.steps(documents):
+        # A sentence begins with the bits of all levels that its corpus has.
+        begins = block.sentence_offsets[:-1][block.sentence_lengths > 0]
+        if not (block.word_starts[begins] & level).all():
+            return False
+    return True
 
 
 def make_similar_words(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -68,12 +68,6 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
     assert record.tokens_per_second * record.seconds == pytest.approx(tokens.tokens_per_second * tokens.seconds)
 
 
-def test_the_corpus_is_put_in_one_piece_once(folder):
-    """Not for each length of the recipe, and each count, anew."""
-    assert pretrain(folder, "pieces", "--plan") == 0
-    assert len(list((folder / "pieces").rglob("flat-*"))) == 2  # to train on, and held out
-
-
 def test_accumulation_changes_nothing(folder):
     tokenizer = str(folder / "whole" / "tokenizer")
     assert pretrain(folder, "divided", "--gradient_accumulation_steps", "3", "--tokenizer", tokenizer) == 0

@@ -25,9 +25,8 @@ def make_dataset(documents: list[list[list[int]]]) -> datasets.Dataset:
 
 
 def contents(corpus: FlatCorpus) -> list[list[list[int]]]:
-    sentences = [part.tolist() for part in np.split(corpus.tokens, corpus.sentence_offsets[1:-1])][
-        : corpus.num_sentences
-    ]
+    parts = np.split(corpus.tokens[:], corpus.sentence_offsets[1:-1])
+    sentences = [part.tolist() for part in parts][: corpus.num_sentences]
     bounds = corpus.document_offsets.tolist()
     return [sentences[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
 

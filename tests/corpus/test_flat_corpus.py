@@ -1,60 +1,68 @@
-"""A dataset of documents, of any origin, as flat arrays."""
+"""A dataset of documents, of any origin, as flat arrays in pieces of its memory map."""
 
 import pickle
-from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 
 from hf_encoders import tokenize_documents
-from hf_encoders.corpus import flat_corpus
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from tests.corpus.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
 def test_arrays(tokenizer):
     corpus = FlatCorpus.of(tokenize_documents(as_text(DOCUMENTS), tokenizer))
-    assert corpus.tokens.tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+    assert corpus.tokens[:].tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
     assert corpus.sentence_offsets.tolist() == [0, 2, 3, 6, 7, 9, 10, 12]
     assert corpus.document_offsets.tolist() == [0, 2, 3, 6, 7]
-    assert (corpus.tokens.dtype, corpus.sentence_offsets.dtype, corpus.document_offsets.dtype) == ("i4", "i8", "i8")
+    assert (corpus.tokens[:].dtype, corpus.sentence_offsets.dtype, corpus.document_offsets.dtype) == ("i4", "i8", "i8")
     assert (corpus.num_documents, corpus.num_sentences, corpus.word_starts) == (4, 7, None)
     assert corpus.sentence_lengths.tolist() == [2, 1, 3, 1, 2, 1, 2]
     assert corpus.document_starts.tolist() == [0, 3, 6, 10]
 
 
-def test_one_record_batch_is_not_copied(tokenizer):
-    dataset = tokenize_documents(as_text(DOCUMENTS), tokenizer)
-    buffers = dataset.data.column("input_ids").chunk(0).buffers()
-    assert FlatCorpus.of(dataset).tokens.__array_interface__["data"][0] == buffers[-1].address
+ROWS = {
+    "all": lambda d: d,
+    "a range": lambda d: d.select(range(3, 17)),
+    "some": lambda d: d.select([4, 2, 2, 19]),
+    "a filter": lambda d: d.filter(lambda row: len(row["input_ids"]) > 2),
+    "several": lambda d: datasets.concatenate_datasets([d, d.select(range(5)), d.select([1])]),
+    "other columns": lambda d: d.add_column("length", list(range(len(d)))).shuffle(seed=2),
+    "other integers": lambda d: d.cast(datasets.Features({"input_ids": [[datasets.Value("int64")]]})),
+    "large lists": lambda d: d.cast(
+        datasets.Features({"input_ids": datasets.LargeList(datasets.LargeList(datasets.Value("int32")))})
+    ),
+    "none": lambda d: d.select([]),
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda d: d,
-        lambda d: d.select(range(3, 17)),
-        lambda d: d.select([4, 2, 2, 19]),
-        lambda d: d.filter(lambda row: len(row["input_ids"]) > 2),
-        lambda d: datasets.concatenate_datasets([d, d.select(range(5)), d.select([1])]),
-        lambda d: d.add_column("length", list(range(len(d)))).shuffle(seed=2),
-        lambda d: d.with_format("numpy").cast(datasets.Features({"input_ids": [[datasets.Value("int64")]]})),
-        lambda d: d.cast(
-            datasets.Features({"input_ids": datasets.LargeList(datasets.LargeList(datasets.Value("int32")))})
-        ),
-        lambda d: d.select([]),
-    ],
-)
-@pytest.mark.parametrize("is_on_disk", [True, False])
-def test_rows_are_those_of_the_dataset(tokenizer, monkeypatch, change, is_on_disk):
-    monkeypatch.setattr(flat_corpus, "ROWS_PER_STEP", 3)
-    documents = random_documents(20)
-    dataset = change(tokenize_documents(as_text(documents), tokenizer) if is_on_disk else make_dataset(documents))
-    corpus = FlatCorpus.of(dataset)
+@pytest.mark.parametrize("change", ROWS.values(), ids=ROWS)
+def test_rows_are_those_of_the_dataset_whose_files_stay_alone(tokenizer, tmp_path, change):
+    documents = [*random_documents(20), [], [[]]]
+    corpora = [make_dataset(documents[i : i + 7]) for i in range(0, 22, 7)]
+    datasets.concatenate_datasets(corpora).save_to_disk(tmp_path)  # several record batches
+    before = sorted(tmp_path.iterdir())
+    dataset = change(datasets.load_from_disk(tmp_path))
+    corpus = FlatCorpus.of(dataset, keep_empty=True)
     assert contents(corpus) == dataset.with_format(None)["input_ids"][:]
-    assert corpus.tokens.dtype == np.int32
     assert contents(pickle.loads(pickle.dumps(corpus))) == contents(corpus)
+    assert sum([contents(part) for part in FlatCorpus.steps(dataset)], []) == contents(corpus)
+    assert corpus.tokens[:].dtype == np.int32
+    everything, length = corpus.tokens[:], len(corpus.tokens)
+    for begin in range(0, length, 3):
+        for end in (begin, begin + 1, begin + 40, length):
+            assert np.array_equal(corpus.tokens[begin:end], everything[begin:end])
+    assert sorted(path for path in tmp_path.iterdir() if not path.name.startswith("cache-")) == before
+
+
+def test_documents_are_not_copied(tokenizer):
+    dataset = tokenize_documents(as_text(random_documents(20)), tokenizer)
+    buffer = dataset.data.column("input_ids").chunk(0).buffers()[-1]
+    corpus = FlatCorpus.of(dataset.select([3, 7, 8]))
+    begin, end = corpus.document_starts[1], len(corpus.tokens)
+    address = corpus.tokens[begin:end].__array_interface__["data"][0]
+    assert buffer.address <= address < buffer.address + buffer.size
 
 
 def test_empty_documents_and_sentences():
@@ -63,37 +71,8 @@ def test_empty_documents_and_sentences():
         kept = FlatCorpus.of(dataset, keep_empty=True)
         assert contents(kept) == contents(pickle.loads(pickle.dumps(kept))) == documents
         assert kept.document_offsets.tolist() == [0, 2, 2, 4, 4]
-        assert (
-            contents(FlatCorpus.of(dataset))
-            == contents(pickle.loads(pickle.dumps(kept.without_empty())))
-            == [
-                [[5]],
-                [[6]],
-            ]
-        )
-
-
-def test_a_selection_on_disk_is_copied_once(tokenizer, tmp_path):
-    tokenize_documents(as_text(random_documents(30)), tokenizer).save_to_disk(tmp_path)
-    copies = []
-    for rows in ([3, 1], [3, 1], [1, 3]):
-        corpus = FlatCorpus.of(datasets.load_from_disk(tmp_path).select(rows))
-        copies.append((contents(corpus), corpus.tokens.filename))
-        assert pickle.loads(pickle.dumps(corpus)).tokens.filename == corpus.tokens.filename
-    first, same, other = copies
-    assert first == same and first[0] == other[0][::-1]
-    assert len(list(tmp_path.glob("flat-*"))) == 2
-
-
-def test_others_may_read_the_copy(tokenizer, tmp_path, monkeypatch):
-    tokenize_documents(as_text(random_documents(30)), tokenizer).save_to_disk(tmp_path)
-    chosen = datasets.load_from_disk(tmp_path).select([3, 1])
-    copy = Path(FlatCorpus.of(chosen).tokens.filename)
-    (tmp_path / "folder").mkdir()
-    assert copy.parent.stat().st_mode == (tmp_path / "folder").stat().st_mode
-    assert [path.name for path in tmp_path.glob("flat-*")] == [copy.parent.name]
-    monkeypatch.setattr(flat_corpus.os, "access", lambda *_: False)  # a corpus that is read-only for others
-    assert Path(FlatCorpus.of(chosen).tokens.filename) == copy
+        without = pickle.loads(pickle.dumps(kept.without_empty()))
+        assert contents(FlatCorpus.of(dataset)) == contents(without) == [[[5]], [[6]]]
 
 
 def test_a_pickle_holds_a_path_and_not_the_tokens(tokenizer):
@@ -101,8 +80,8 @@ def test_a_pickle_holds_a_path_and_not_the_tokens(tokenizer):
     for changed in (dataset, dataset.shuffle(seed=0)):
         corpus = FlatCorpus.of(changed)
         pickled = pickle.dumps(corpus)
-        assert len(pickled) < 4000 < corpus.tokens.nbytes
-        assert np.array_equal(pickle.loads(pickled).tokens, corpus.tokens)
+        assert len(pickled) < 4000 < len(corpus.tokens)
+        assert np.array_equal(pickle.loads(pickled).tokens[:], corpus.tokens[:])
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_steps_do_not_change_the_counts(tokenizer, monkeypatch, step):
     documents += [[], [], []]
     unique = {tuple(t for s in d for t in s) for d in documents}
     tokens = [t for d in documents for s in d for t in s]
-    monkeypatch.setattr(flat_corpus, "ROWS_PER_STEP", step)
+    monkeypatch.setattr(flat_corpus, "DOCUMENTS_PER_STEP", step)
     tokenizer.unk_token = "w7"
     statistics = corpus_statistics(make_dataset(documents), tokenizer)
     assert statistics.duplicate_documents == len(documents) - len(unique)

@@ -94,7 +94,7 @@ class TestBits:
 
     def test_readers_of_words_see_the_same_words(self, tokenizer):
         documents = [text.splitlines() for text in texts(20)]
-        store = FlatCorpus.of(tokenize_documents(documents, tokenizer, lexicon=ENTRIES), keep_empty=True)
+        (store,) = FlatCorpus.steps(tokenize_documents(documents, tokenizer, lexicon=ENTRIES))
         begins = np.isin(np.arange(len(store.tokens)), store.sentence_offsets)
         assert ((store.word_starts != 0) == WordStarts(tokenizer)(store.tokens, begins)).all()
 
@@ -155,7 +155,7 @@ class TestSameCorpus:
 class TestCollocations:
     def learn(self, sentences: list[str], tokenizer, lexicon=None, **options) -> dict[str, tuple[int, float]]:
         corpus = tokenize_documents([sentences], tokenizer, lexicon=lexicon or ["w59"])
-        text = FlatCorpus.of(corpus)
+        text = FlatCorpus.joined(FlatCorpus.steps(corpus))
         learned = learn_phrases(text, tokenizer, **options)
         return {phrase.text: (phrase.count, round(phrase.score, 3)) for phrase in learned}
 
