@@ -204,7 +204,7 @@ def main() -> None:
 
     print(f"{recipe.name}, {recipe.steps} steps")
     options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "seed": arguments.seed}
-    run = Run.from_recipe(recipe, arguments.output, options)
+    run = Run(recipe, arguments.output, options)
     set_seed(run.arguments.seed)
     trainer = run.trainer(training, held_out, tokenizer)
     recipe_curve = Curve(batches)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.objectives.objective import INITIAL
 from hf_encoders.publishing.files import RUN_FILE
 from hf_encoders.publishing.secrets import is_secret
-from hf_encoders.runs.recipe import Phase, Recipe
+from hf_encoders.runs.recipe import Phase
+from hf_encoders.runs.run import Run
 from hf_encoders.runs.sources import CORPUS, Sources, needs_similar_words
 from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.writing import read_json, storage_problem, write_whole
@@ -40,6 +41,7 @@ SHAPING = (
     "adam_epsilon",
     "max_grad_norm",
 )
+OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")  # those that depend on the number of steps
 # Files of a run in its folder, except the model, which stays until there is a new one.
 RUN_PARTS = (
     RUN_FILE,
@@ -55,8 +57,6 @@ RUN_PARTS = (
 REPLACED = "_replaced_run"  # folder of a run that --overwrite replaces, until the new one trains
 # Folders in it that commands prepare from text, `_text` of the quickstart.
 PREPARED = ("tokenizer", CORPUS, f"{CORPUS}/*", "_text")
-# Facts of `run_identity` that depend on the number of steps.
-OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
 VERSION = "hf_encoders"  # entry of `run.json`: the version that the run began with
 # Further entries of `run.json`: whether the run is finished, the metrics of held-out text before the first and after
 # the last step, the unigram cross-entropy of that text, and the steps in which new heads learn alone.
@@ -64,22 +64,20 @@ IS_FINISHED, BEFORE, AFTER, UNIGRAM, ALONE = "is_finished", "before", "after", "
 
 
 def set_run_aside(output: Path, read_by_the_next: list[str | None]) -> None:
-    """Move the files of a run into a folder that is removed when the next run begins to train.
-
-    The model stays where it is until the next one is complete.
+    """Move the files of a run, except its model, into a folder that is removed when the next run begins to train.
 
     Raises:
         ValueError: before anything is moved, if `read_by_the_next`, paths and names, are among the files.
     """
-    found = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
-    for name in read_by_the_next:
-        read = None if name is None else Path(name).resolve()
-        if read is not None and any(path.resolve() in (read, *read.parents) for path in found):
+    parts = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
+    for name in filter(None, read_by_the_next):
+        read = Path(name).resolve()
+        if any(path.resolve() in (read, *read.parents) for path in parts):
             raise ValueError(f"--overwrite would remove {name}, which this run reads: move it out of {output} first.")
     aside = output / REPLACED
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
-    for path in found:
+    for path in parts:
         path.rename(aside / path.name)
 
 
@@ -87,17 +85,23 @@ def set_run_aside(output: Path, read_by_the_next: list[str | None]) -> None:
 def restored_if_refused(output: Path) -> Iterator[None]:
     """Leave the folder of a run as it was if a command fails before it trains.
 
-    Tokenizer and text that the command made are removed, and a run that it was to replace is put back.
-
-    Ctrl-C, a kill, and a worker that ran out of memory leave them: the same command goes on with the preparation.
+    Tokenizer and text that the command made are removed, and a run that it was to replace is put back. Ctrl-C, a kill,
+    and a worker that ran out of memory leave them: the same command continues the preparation.
     """
-    earlier, run_before = prepared_folders(output), _when_written(output / RUN_FILE)
+
+    def prepared_folders() -> set[Path]:
+        return {path for pattern in PREPARED for path in output.glob(pattern) if path.is_dir()}
+
+    def when_written() -> int | None:
+        return (output / RUN_FILE).stat().st_mtime_ns if (output / RUN_FILE).exists() else None
+
+    earlier, written_before = prepared_folders(), when_written()
     try:
         yield
     except Exception as error:
         is_refused = isinstance(error, ValueError | OSError) or storage_problem(error) is not None
-        if is_refused and _when_written(output / RUN_FILE) == run_before:
-            for path in prepared_folders(output) - earlier:
+        if is_refused and when_written() == written_before:
+            for path in prepared_folders() - earlier:
                 shutil.rmtree(path, ignore_errors=True)
             for path in (output / REPLACED).glob("*"):
                 path.rename(output / path.name)
@@ -105,17 +109,9 @@ def restored_if_refused(output: Path) -> Iterator[None]:
         raise
 
 
-def prepared_folders(output: Path) -> set[Path]:
-    """Return the folders of tokenizers and text that commands make in the folder of a run."""
-    return {path for pattern in PREPARED for path in output.glob(pattern) if path.is_dir()}
-
-
-def _when_written(file: Path) -> int | None:
-    return file.stat().st_mtime_ns if file.exists() else None
-
-
-def settings_facts(recipe: Recipe, training: TrainingArguments, validation_share: float) -> dict[str, Any]:
+def settings_facts(run: Run, validation_share: float) -> dict[str, Any]:
     """Return the facts that identify a run and do not depend on its text, as read back from `run.json`."""
+    recipe, training = run.recipe, run.arguments
     fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
         VERSION: __version__,
@@ -123,47 +119,47 @@ def settings_facts(recipe: Recipe, training: TrainingArguments, validation_share
         "seed": training.seed,
         "validation share": validation_share,
         "training": {name: getattr(training, name) for name in SHAPING},
+        **run.objective.facts(),
     }
     return json.loads(json.dumps(facts, default=str))
 
 
-def run_identity(
-    recipe: Recipe,
-    sources: Sources,
-    tokenizer: PreTrainedTokenizerBase,
-    training: TrainingArguments,
-    validation_share: float,
-) -> dict[str, Any]:
-    """Return the facts that identify a run, as read back from `run.json`; without tokens of the Hub."""
-    of_text = {**sources.facts(), "tokenizer": tokenizer_fingerprint(tokenizer)}
-    if needs_similar_words(recipe):
-        of_text["similar words"] = sources.similar_words(tokenizer).fingerprint
-    return settings_facts(recipe, training, validation_share) | json.loads(json.dumps(of_text, default=str))
+def text_facts(run: Run, sources: Sources, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return the facts that identify the text of a run and its tokenizer."""
+    facts = {**sources.facts(), "tokenizer": tokenizer_fingerprint(tokenizer)}
+    if needs_similar_words(run.recipe):
+        facts["similar words"] = sources.similar_words(tokenizer).fingerprint
+    return json.loads(json.dumps(facts, default=str))
 
 
 def read_run_file(output: Path) -> dict[str, Any] | None:
-    """Return the content of a folder's `run.json`; None if there is no run, and ValueError if it is damaged."""
+    """Return the content of a folder's `run.json`; None if there is no run.
+
+    Raises:
+        ValueError: if it is damaged, or the run began with a version whose examples are others.
+    """
     file = output / RUN_FILE
     if not file.is_file():
         if any(output.glob("checkpoint-*")):
             raise ValueError(f"--output {output} holds checkpoints of another kind of run: give another folder.")
         return None
     remedy = "it identifies the run of the checkpoints: restore it, or start from scratch with --overwrite."
-    facts = read_json(file, remedy)
+    noted = read_json(file, remedy)
     # Other entries are compared with those of the resumed run.
     try:
-        is_whole = bool(phases_of(facts)) and isinstance(facts["training"], dict)
+        is_whole = bool(phases_of(noted)) and isinstance(noted["training"], dict)
     except (KeyError, TypeError, ValueError):
         is_whole = False
     if not is_whole:
         raise ValueError(f"{file} is damaged (its phases or training): {remedy}")
-    if VERSION not in facts:
+    begun, here = (".".join(version.split(".")[:2]) for version in (str(noted.get(VERSION, "0.1")), __version__))
+    if begun != here:
         raise ValueError(
-            f"--output {output} holds a run begun with hf_encoders 0.1, whose examples this version would not repeat: "
-            "finish it with the old version (pip install 'hf_encoders<0.2'), give another folder, or start from "
-            "scratch with --overwrite."
+            f"--output {output} holds a run begun with hf_encoders {begun}, whose examples {here} would not repeat: "
+            f"finish it with pip install 'hf_encoders=={begun}.*', give another folder, or start from scratch with "
+            "--overwrite."
         )
-    return facts
+    return noted
 
 
 def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
@@ -177,63 +173,47 @@ def write_run(output: Path, facts: dict[str, Any]) -> None:
     write_whole(output / RUN_FILE, json.dumps(facts, indent=1) + "\n")
 
 
-def begin_or_go_on(
-    output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool, given: Collection[str] = ()
-) -> dict[str, Any]:
-    """Return what `RunFileCallback` writes into `run.json`, for a new, a resumed or an extended run.
-
-    `given` are the fields of the model that the recipe does not decide, but a checkpoint.
-
-    Raises:
-        ValueError: if the folder holds another run, or one that cannot be extended.
-    """
-    before = check_run(output, recipe, facts, given)
-    if before is None:
-        return facts
-    if not recipe.continues(phases_of(before)):
-        return before
-    if is_main:
-        phases = ", ".join(map(str, recipe.phases))
-        steps = sum(phase.steps for phase in phases_of(before))
-        print(
-            f"This run is extended from {steps:,} to {recipe.steps:,} steps ({phases}): learning rate and mask rate "
-            "follow the longer schedule from now on.",
-            flush=True,
-        )
-    return {**before, **facts, IS_FINISHED: False}
-
-
-def check_run(
-    output: Path, recipe: Recipe, facts: dict[str, Any], given: Collection[str] = ()
-) -> dict[str, Any] | None:
-    """Return the content of `run.json` of the run that goes on in the folder; None if there is none yet.
+def check_run(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> None:
+    """Refuse to resume or extend a run, `noted` in `run.json`, as another one.
 
     `facts` may be a part of those that identify the run: what is known before there is text.
 
     Raises:
-        ValueError: if the folder holds another run, or one that cannot be extended.
+        ValueError: naming the first difference, or why the run cannot be extended.
     """
-    before = read_run_file(output)
-    if before is None:
-        return None
-    if not recipe.continues(phases_of(before)):
-        check_same(before, facts, output)
-        return before
-    check_same(without_steps(before), without_steps(facts), output)
-    steps, longest = sum(phase.steps for phase in phases_of(before)), max(phase.length for phase in phases_of(before))
-    if before.get(IS_FINISHED) and not checkpoints_by_step(output):
+    recipe, output, before = run.recipe, run.output, phases_of(noted)
+    if not recipe.continues(before):
+        check_same(noted, facts, output)
+        return
+    check_same(without_steps(noted), without_steps(facts), output)
+    if noted.get(IS_FINISHED) and not checkpoints_by_step(output):
         raise ValueError(
-            f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to resume from: give "
-            "another folder, or start from scratch with --overwrite."
+            f"--output {output} holds a finished run of {sum(phase.steps for phase in before):,} steps without a "
+            "checkpoint to resume from: give another folder, or start from scratch with --overwrite."
         )
-    has_table = any(one.name == "max_position_embeddings" for one in dataclasses.fields(recipe.config_class))
-    if recipe.longest > longest and has_table and "max_position_embeddings" not in (*recipe.model, *given):
+    table, longest = "max_position_embeddings", max(phase.length for phase in before)
+    has_table = any(field.name == table for field in dataclasses.fields(recipe.config_class))
+    if recipe.longest > longest and has_table and table not in {**run.initial_fields, **recipe.model}:
         raise ValueError(
             f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in --output "
             f"{output} has, which was made for {longest}: start a new run in another folder, or with --overwrite. "
-            "Longer examples can extend only a recipe that sets model: max_position_embeddings."
+            f"Longer examples can extend only a recipe that sets model: {table}."
         )
-    return before
+
+
+def resumed_facts(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what `RunFileCallback` writes into `run.json` for a resumed or extended run; prints what is extended."""
+    before = phases_of(noted)
+    if not run.recipe.continues(before):
+        return noted
+    if run.arguments.process_index == 0:
+        steps, phases = sum(phase.steps for phase in before), ", ".join(map(str, run.recipe.phases))
+        print(
+            f"This run is extended from {steps:,} to {run.recipe.steps:,} steps ({phases}): learning rate and mask "
+            "rate follow the longer schedule from now on.",
+            flush=True,
+        )
+    return {**noted, **facts, IS_FINISHED: False}
 
 
 def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
@@ -242,34 +222,33 @@ def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
     return {**facts, "recipe": {**facts["recipe"], "phases": None}, "training": training}
 
 
-def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> None:
-    """Refuse a run that differs from the one in the output folder.
+def check_same(noted: dict[str, Any], facts: dict[str, Any], output: Path) -> None:
+    """Refuse a run that differs from the one in the output folder; ValueError naming the first difference.
 
     Ignored are the name of the recipe and its fields of `TrainingArguments`: those that shape the result are in
     `training` with their effective values; how often a run is saved may change. Also the name of the initial
     checkpoint, whose weights are compared: its folder may be moved.
-
-    Raises:
-        ValueError: naming the first difference.
     """
-    before, facts = (
+    noted, facts = (
         {
-            **one,
-            "recipe": {**one["recipe"], "name": None, "training": None},
+            **run,
+            "recipe": {**run["recipe"], "name": None, "training": None},
             VERSION: None,
-            INITIAL: {**one.get(INITIAL, {}), "name": None},
+            INITIAL: {**run.get(INITIAL, {}), "name": None},
         }
-        for one in (before, facts)
+        for run in (noted, facts)
     )
     for name, value in facts.items():
-        if before.get(name) != value:
-            where, old, hint = name, before.get(name), ""
-            if isinstance(value, dict) and isinstance(old, dict):
+        if noted.get(name) != value:
+            where, earlier, hint = name, noted.get(name), ""
+            if isinstance(value, dict) and isinstance(earlier, dict):
                 missing = object()  # a key that one of the two does not have
-                differing = (key for key in {**value, **old} if value.get(key, missing) != old.get(key, missing))
+                differing = (
+                    key for key in {**value, **earlier} if value.get(key, missing) != earlier.get(key, missing)
+                )
                 where = f"{name} ({next(differing)})"
             if where == "recipe (phases)":
-                phases = ", ".join(map(str, phases_of(before)))
+                phases = ", ".join(map(str, phases_of(noted)))
                 hint = f"It has {phases}; a longer run keeps these, and extends the last (--max-steps) or adds others."
             raise ValueError(
                 f"--output {output} holds a run with another {where}: resume it with its own arguments, give another "

@@ -21,10 +21,9 @@ from hf_encoders.writing import check_folder
 RECIPES = PACKAGE / "runs"
 SCRATCH, CHECKPOINT, TEACHER = BEGINNINGS = ("scratch", "checkpoint", "teacher")  # values of `begins_from`
 VALIDATION_SHARE = 0.02
-# Of `train_run`, for commands without the options; `begins_from` is the checkpoint or teacher, and `source_options`
-# what messages call sources that other options name.
+# Of `train_run`, for commands without the options; `source_options`: what messages call sources of other options.
 RUN_DEFAULTS = {
-    **dict.fromkeys(("begins_from", "source_options", "recipe", "tokenizer", "device", "device_tflops")),
+    **dict.fromkeys(("source_options", "recipe", "tokenizer", "device", "device_tflops")),
     **dict.fromkeys(("evaluate_first", "plan", "measure"), False),
 }
 

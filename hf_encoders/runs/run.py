@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from hf_encoders.objectives.randomness import Key, RandomStream, generator
 from hf_encoders.runs.recipe import Phase, Recipe
 from hf_encoders.runs.sources import Source, Sources, masking_options
 from hf_encoders.training.callbacks import CompactProgressCallback
-from hf_encoders.training.checkpoints import checkpoints_by_step
 from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.optimizers import check_training_arguments, optim_field, optimizer_class, set_layer_decay
 from hf_encoders.training.trainer import PreTrainingTrainer
@@ -93,8 +92,19 @@ def divide(
             # A phase of few examples limits how often a step can be divided.
             fewest = min(phase.examples for phase in recipe.phases) // processes
             accumulation = max(1, min(accumulation, fewest))
-    check_division(recipe.phases, processes * accumulation)
+    for number, phase in enumerate(recipe.phases):
+        if phase.examples < processes * accumulation:
+            raise ValueError(
+                f"phase {number + 1} has {phase.examples} examples per step, and processes times accumulation steps "
+                f"are {processes * accumulation}: use fewer of either (a larger per_device_train_batch_size "
+                "accumulates less), or give the phase more examples."
+            )
     return MicroBatching(processes, accumulation, math.ceil(largest / recipe.longest / (processes * accumulation)))
+
+
+def num_processes() -> int:
+    """Return the processes of the launch: `torchrun` and `accelerate launch` set `WORLD_SIZE`."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @dataclass(frozen=True)
@@ -104,35 +114,28 @@ class PhaseExamples:
     phase: Phase
     dataset: EpochDataset
 
-
-def check_division(phases: Sequence[Phase], micro_batches: int) -> None:
-    """Raise ValueError if a phase has fewer examples per step than there are micro-batches."""
-    for number, phase in enumerate(phases):
-        if phase.examples < micro_batches:
-            raise ValueError(
-                f"phase {number + 1} has {phase.examples} examples per step, and processes times accumulation steps "
-                f"are {micro_batches}: use fewer of either (a larger per_device_train_batch_size accumulates less), "
-                "or give the phase more examples."
-            )
+    @property
+    def epochs(self) -> float:
+        """Passes over the dataset."""
+        return self.phase.steps * self.phase.examples / len(self.dataset)
 
 
 class RunExamples(Dataset):
-    """The micro-batches of a run.
+    """The micro-batches of a run, of all its phases in order: item k is the k-th.
+
+    So a run of several lengths and batch sizes is one `train()`, with one optimizer and one schedule, and a restart
+    skips to its micro-batch without reading those before it.
 
     Every step takes the next `examples` of its phase from a random order of the epoch's examples, a function of (seed,
     epoch). The division into micro-batches changes neither the examples of a step nor their random choices: a run on
     one device equals the same run on two. Epochs are numbered across phases, so no phase repeats an earlier one.
+    Examples of a phase with `masking` name it, for the data collator's `phase_masking`.
 
     Args:
         phases (`Sequence[PhaseExamples]`): The phases in order.
         micro_batches (`int`): Micro-batches per step, over all processes: processes times accumulation steps.
         mask_rate (`Callable`, *optional*): Progress in [0, 1) -> mask rate of a step, such as `MaskRate`. None
             leaves it to the data collator.
-
-    Examples of a phase with `masking` name it, for the data collator's `phase_masking`.
-
-    Raises:
-        ValueError: as `check_division`.
     """
 
     def __init__(
@@ -142,13 +145,11 @@ class RunExamples(Dataset):
         mask_rate: Callable[[float], float] | None = None,
     ):
         self.phases, self.micro_batches, self.mask_rate = list(phases), micro_batches, mask_rate
-        check_division([part.phase for part in self.phases], micro_batches)
         # First micro-batch and first epoch of each phase.
         self.first_items, self.first_epochs = [0], [0]
         for part in self.phases:
             self.first_items.append(self.first_items[-1] + part.phase.steps * micro_batches)
-            epochs = -(-part.phase.steps * part.phase.examples // len(part.dataset))
-            self.first_epochs.append(self.first_epochs[-1] + epochs)
+            self.first_epochs.append(self.first_epochs[-1] + math.ceil(part.epochs))
         self._opened: tuple[int, int, EpochDataset, np.ndarray] | None = None
 
     def __len__(self) -> int:
@@ -162,11 +163,7 @@ class RunExamples(Dataset):
     @property
     def mixtures(self) -> list[tuple[MixedExamples, float]]:
         """The mixture of sources of each phase, and how many of its epochs the phase has; empty for a single text."""
-        return [
-            (part.dataset, part.phase.steps * part.phase.examples / len(part.dataset))
-            for part in self.phases
-            if isinstance(part.dataset, MixedExamples)
-        ]
+        return [(part.dataset, part.epochs) for part in self.phases if isinstance(part.dataset, MixedExamples)]
 
     @property
     def passes(self) -> dict[str, float]:
@@ -178,7 +175,7 @@ class RunExamples(Dataset):
         return total
 
     def items_of(self, phase: int) -> range:
-        """The micro-batches of a phase, from 0."""
+        """Return the micro-batches of a phase, from 0."""
         return range(self.first_items[phase], self.first_items[phase + 1])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -208,7 +205,7 @@ class RunExamples(Dataset):
         return [example for index in indices for example in self[int(index)]]
 
     def _open(self, phase: int, epoch: int) -> tuple[EpochDataset, np.ndarray]:
-        """A phase's dataset in an epoch, and the order of its examples in it."""
+        """Return a phase's dataset in an epoch, and the order of its examples in it."""
         if self._opened is None or self._opened[:2] != (phase, epoch):
             dataset = self.phases[phase].dataset.at_epoch(epoch)
             random = generator(Key(dataset.seed, epoch, phase), RandomStream.PHASE_SHUFFLE)
@@ -216,47 +213,37 @@ class RunExamples(Dataset):
         return self._opened[2:]
 
 
-@dataclass(frozen=True)
 class Run:
-    """A recipe on this machine; `Run.from_recipe` makes one."""
+    """A recipe on this machine.
 
-    recipe: Recipe
-    micro_batching: MicroBatching
-    arguments: TrainingArguments
-    options: dict[str, Any] = field(default_factory=dict)
-    given_objective: Objective | None = None
+    Args:
+        recipe (`Recipe`): What is trained.
+        output (`Path` or `str`): Folder of the run.
+        options (`Mapping`, *optional*): Fields of `TrainingArguments` that take precedence over the recipe's.
+        micro_batching (`MicroBatching`, *optional*): Defaults to `divide(recipe, num_processes())`.
+        objective (`Objective`, *optional*): The recipe's with its checkpoint or teacher; by default, as the recipe's.
 
-    @classmethod
-    def from_recipe(
-        cls,
+    Raises:
+        ValueError: as `training_arguments` and `divide`.
+    """
+
+    def __init__(
+        self,
         recipe: Recipe,
         output: Path | str,
         options: Mapping[str, Any] | None = None,
         micro_batching: MicroBatching | None = None,
         objective: Objective | None = None,
-    ) -> "Run":
-        """A run in the folder `output`.
-
-        `options` are fields of `TrainingArguments` that take precedence over the recipe's. `micro_batching` defaults
-        to `divide(recipe, num_processes())`, `objective` to the recipe's.
-
-        Raises:
-            ValueError: as `training_arguments` and `divide`.
-        """
-        micro_batching = micro_batching or divide(recipe, num_processes())
-        options = dict(options or {})
-        arguments = training_arguments(recipe, micro_batching, output, options)
-        return cls(recipe, micro_batching, arguments, options, objective)
+    ):
+        self.recipe, self.output, self.options = recipe, Path(output), options or {}
+        self.micro_batching = micro_batching or divide(recipe, num_processes())
+        self.objective = objective or recipe.own_objective
+        self.arguments = training_arguments(recipe, self.micro_batching, output, self.options)
 
     @property
-    def objective(self) -> Objective:
-        """Return the objective that is trained."""
-        return self.given_objective or self.recipe.own_objective
-
-    @property
-    def output(self) -> Path:
-        """The run's folder."""
-        return Path(self.arguments.output_dir)
+    def initial_fields(self) -> dict[str, Any]:
+        """Fields of the model that a checkpoint or teacher decides where the recipe does not."""
+        return self.objective.model_fields(self.recipe.config_class)
 
     def examples(self, documents: Documents) -> RunExamples:
         """Return the micro-batches of the run; phases of one length, with the same sampling, share a dataset."""
@@ -273,8 +260,8 @@ class Run:
             kind = phase.length, str(sampling)
             if kind not in made:
                 # Another mixture counts passes from 0 again, so its examples need random numbers of their own.
-                own_seed = source_seed(seed, f"phase {len(made)}") if made else seed
-                made[kind] = sources.mixed(by_length[phase.length], sampling, own_seed)
+                mixture_seed = source_seed(seed, f"phase {len(made)}") if made else seed
+                made[kind] = sources.mixed(by_length[phase.length], sampling, mixture_seed)
             phases.append(PhaseExamples(phase, made[kind]))
         return RunExamples(phases, self.micro_batching.micro_batches, recipe.mask_rate)
 
@@ -307,9 +294,9 @@ class Run:
         """
         sources = Sources.of(documents)
         languages = [name for source in sources.values() for name in source.languages]
-        config = self.recipe.model_config(tokenizer, languages, self.objective.model_fields(self.recipe.config_class))
+        config = self.recipe.model_config(tokenizer, languages, self.initial_fields)
         sources.check_languages(config)
-        if not config.has_position_table and any(source.is_parallel for source in sources.values()):
+        if sources.have_pairs and not config.has_position_table:
             raise ValueError(
                 f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
                 "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
@@ -320,7 +307,7 @@ class Run:
         """Return the data collator. With a schedule of mask rates, evaluation is at the last one."""
         sources, config = Sources.of(documents), self.model_config(tokenizer, documents)
         options = masking_options(self.recipe, tokenizer, sources)
-        if any(source.is_parallel for source in sources.values()):
+        if sources.have_pairs:
             options["first_position"] = self.recipe.config_class.position_rows(0, tokenizer.pad_token_id)
         if config.languages is not None:
             options["lang2id"] = config.languages
@@ -334,10 +321,13 @@ class Run:
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel | None = None,
     ) -> PreTrainingTrainer:
-        """Return the trainer of the run, for `model` or, by default, one with fresh weights."""
+        """Return the trainer of the run, for `model` or, by default, a new one."""
         if model is None:
             model = self.objective.new_model(self.model_config(tokenizer, documents))
         examples, evaluated = self.examples(documents), self.held_out_examples(held_out)
+        baselines = unigrams(
+            examples, evaluated, Sources.of(documents), Sources.of(held_out), padded_vocab_size(tokenizer, 1)
+        )
         trainer = PreTrainingTrainer(
             model=model,
             args=self.arguments,
@@ -346,12 +336,7 @@ class Run:
             data_collator=self.collator(tokenizer, documents),
             processing_class=tokenizer,
             loss_weights=self.objective.loss_weights,
-            health=HealthCallback(
-                *unigrams(
-                    examples, evaluated, Sources.of(documents), Sources.of(held_out), padded_vocab_size(tokenizer, 1)
-                ),
-                is_trained=self.objective.begins_trained,
-            ),
+            health=HealthCallback(*baselines, is_trained=self.objective.begins_trained),
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
         )
         set_layer_decay(trainer, self.recipe.layer_decay)
@@ -361,27 +346,24 @@ class Run:
         return trainer
 
     def with_half_micro_batches(self, error: Exception, is_allowed: bool) -> "Run":
-        """The same run after `error`, out of memory, with half as many examples per micro-batch; steps keep theirs.
+        """Return the run after `error`, out of memory, with half as many examples per micro-batch; steps keep theirs.
 
         Raises:
             ValueError: with the remedy, if it is not allowed, or half as many are impossible.
         """
-        now, longest = self.micro_batching, self.recipe.longest
-        fewer = now.examples // 2
-        what = f"out of memory with {now.examples} examples of {longest} tokens per micro-batch"
-        otherwise = "use a smaller model, or --activation-checkpointing True"
-        if fewer < 1:
-            raise ValueError(f"{what}: {otherwise}.") from error
+        examples, half = self.micro_batching.examples, self.micro_batching.examples // 2
+        problem = f"out of memory with {examples} examples of {self.recipe.longest} tokens per micro-batch"
         try:
-            smaller = divide(self.recipe, now.processes, examples=fewer)
+            smaller = divide(self.recipe, self.micro_batching.processes, examples=half)
         except ValueError as refused:
-            raise ValueError(f"{what}, and half as many are impossible: {refused} Or {otherwise}.") from error
+            otherwise = "Or use a smaller model, or --activation-checkpointing True."
+            raise ValueError(f"{problem}, and half as many are impossible: {refused} {otherwise}") from error
         if not is_allowed:
             raise ValueError(
-                f"{what}: give --per-device-train-batch-size {fewer}, which trains on the same steps, or "
+                f"{problem}: give --per-device-train-batch-size {half}, which trains on the same steps, or "
                 "--auto-find-batch-size True, which halves by itself."
             ) from error
-        return Run.from_recipe(self.recipe, self.output, self.options, smaller, self.given_objective)
+        return Run(self.recipe, self.output, self.options, smaller, self.objective)
 
 
 def unigrams(
@@ -409,7 +391,7 @@ def unigrams(
 def training_arguments(
     recipe: Recipe, micro_batching: MicroBatching, output: Path | str, options: Mapping[str, Any]
 ) -> TrainingArguments:
-    """The recipe's fields, overridden by `options`, and those that make item k of the dataset micro-batch k.
+    """Return the recipe's fields, overridden by `options`, and those that make item k of the dataset micro-batch k.
 
     Raises:
         ValueError: for epochs as a strategy, and for what transformers, `check_training_arguments` or the optimizer
@@ -456,24 +438,3 @@ def training_arguments(
     check_training_arguments(arguments, arguments.max_steps)
     optimizer_class(recipe.optimizer, arguments)  # refuses invalid combinations before there is text
     return arguments
-
-
-def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[str, float]:
-    """Train, from the newest complete checkpoint if there is one, and return the metrics after the last step.
-
-    `how_to_resume` is the instruction that is printed if the run is interrupted.
-    """
-    trainer.interruption.how_to_resume = how_to_resume
-    output = Path(trainer.args.output_dir)
-    has_checkpoints = bool(checkpoints_by_step(output))
-    trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
-    if not trainer.args.load_best_model_at_end:
-        for entry in reversed(trainer.state.log_history):
-            if entry["step"] == trainer.state.global_step and "eval_loss" in entry:
-                return {name: value for name, value in entry.items() if name.startswith("eval_")}
-    return trainer.evaluate()
-
-
-def num_processes() -> int:
-    """Processes of the launch (`torchrun` and `accelerate launch` set `WORLD_SIZE`)."""
-    return int(os.environ.get("WORLD_SIZE", "1"))

@@ -171,6 +171,11 @@ class Sources(dict[str, Source]):
         return UNNAMED not in self
 
     @property
+    def have_pairs(self) -> bool:
+        """Whether a source is parallel text."""
+        return any(source.is_parallel for source in self.values())
+
+    @property
     def are_prepared(self) -> bool:
         """Whether all of the text is prepared."""
         return all(source.folders for source in self.values())

@@ -86,16 +86,26 @@ def test_a_run_records_what_was_set_and_goes_on_with_it_alone(folder, capsys):
     assert "another recipe (masking)" in capsys.readouterr().err
 
 
-def test_a_run_of_the_version_before_is_finished_with_that_version(folder, capsys):
+@pytest.mark.parametrize("begun", [None, "0.1.4", "99.0.0"])
+def test_a_run_of_another_minor_version_is_finished_with_that_version(begun, folder, capsys):
+    (folder / "run").mkdir()
+    facts = {"hf_encoders": begun, "recipe": {"phases": TINY["phases"]}, "training": {}}
+    (folder / "run" / "run.json").write_text(json.dumps({k: v for k, v in facts.items() if v is not None}))
+    before = (folder / "run" / "run.json").read_text()
+    assert pretrain(folder, "run") == 2
+    assert f"pip install 'hf_encoders=={(begun or '0.1.0')[:-2]}.*'" in capsys.readouterr().err
+    assert (folder / "run" / "run.json").read_text() == before and len(list((folder / "run").iterdir())) == 1
+    assert pretrain(folder, "run", "--max-steps", "2", "--overwrite") == 0
+
+
+def test_a_run_of_another_patch_is_resumed(folder, capsys):
     assert pretrain(folder, "run", "--max-steps", "2") == 0
     file = folder / "run" / "run.json"
     facts = json.loads(file.read_text())
-    assert facts.pop("hf_encoders")
-    file.write_text(json.dumps(facts))
-    assert pretrain(folder, "run", "--max-steps", "3") == 2
-    assert "finish it with the old version" in capsys.readouterr().err
-    assert json.loads(file.read_text()) == facts
-    assert pretrain(folder, "run", "--max-steps", "2", "--overwrite") == 0
+    minor = facts["hf_encoders"].rpartition(".")[0]
+    file.write_text(json.dumps({**facts, "hf_encoders": f"{minor}.99"}))
+    assert pretrain(folder, "run", "--max-steps", "2") == 0
+    assert "is finished" in capsys.readouterr().out
 
 
 def test_shipped_recipes_are_listed_and_copied_with_their_comments(tmp_path, capsys):

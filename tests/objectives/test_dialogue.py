@@ -362,7 +362,7 @@ def test_a_step_is_the_same_however_it_is_divided(tmp_path):
     for accumulation in (1, 3, 4):
         options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
         division = divide(recipe, 1, accumulation=accumulation)
-        run = Run.from_recipe(recipe, tmp_path / str(accumulation), options, division)
+        run = Run(recipe, tmp_path / str(accumulation), options, division)
         torch.manual_seed(0)
         trainer = run.trainer(documents, documents, make_tokenizer())
         trainer.train()

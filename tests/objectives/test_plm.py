@@ -263,9 +263,7 @@ def test_a_step_is_the_same_however_it_is_divided(tmp_path):
     recipe = recipe_of("tiny", {**RECIPE, "optimizer": "sgd", "phases": [{"steps": 3, "length": 24, "examples": 12}]})
     for accumulation in (1, 3, 4):
         options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
-        run = Run.from_recipe(
-            recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation)
-        )
+        run = Run(recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation))
         torch.manual_seed(0)
         trainer = run.trainer(documents, documents, make_tokenizer())
         assert trainer.eval_dataset.dataset.num_reused == 12  # evaluation is of the same rows

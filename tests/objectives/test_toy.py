@@ -63,9 +63,7 @@ def test_its_terms_are_exact_however_a_step_is_divided(tmp_path):
     recipe = recipe_of("toy", {**RECIPE, "optimizer": "sgd", "phases": phases})
     for accumulation in (1, 5):
         options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
-        run = Run.from_recipe(
-            recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation)
-        )
+        run = Run(recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation))
         torch.manual_seed(0)
         trainer = run.trainer(make_documents(), make_documents(), make_tokenizer())
         trainer.train()
@@ -98,7 +96,7 @@ class WithoutAccuracy(ToyForPreTraining):
 
 def test_a_term_without_correct_items_logs_its_loss_alone(tmp_path):
     recipe = recipe_of("toy", {**RECIPE, "phases": [{"steps": 1, "length": 20, "examples": 5}]})
-    run = Run.from_recipe(recipe, tmp_path, {"eval_strategy": "no", "save_strategy": "no", "logging_steps": 1})
+    run = Run(recipe, tmp_path, {"eval_strategy": "no", "save_strategy": "no", "logging_steps": 1})
     tokenizer = make_tokenizer()
     model = WithoutAccuracy(recipe.model_config(tokenizer))
     trainer = run.trainer(make_documents(), make_documents(), tokenizer, model)

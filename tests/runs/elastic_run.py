@@ -44,7 +44,7 @@ def of_recipe(folder: Path, documents: datasets.Dataset) -> PreTrainingTrainer:
     phases = [{**half, "steps": 4, "length": 16}, {**half, "steps": STEPS - 4}]
     fields = {**MINIMAL, "model": {**MINIMAL["model"], **NO_DROPOUT}, "mask_rate": [0.4, 0.2], "phases": phases}
     recipe = recipe_of("elastic", {**fields, "training": OPTIMIZER})
-    run = Run.from_recipe(
+    run = Run(
         recipe, folder, {**SETTINGS, "eval_strategy": "no", "disable_tqdm": True}, divide(recipe, num_processes())
     )
     return run.trainer(documents, documents, make_tokenizer())

@@ -40,7 +40,7 @@ def make_recipe(name, **changed):
 
 def train(recipe, corpus, folder, accumulation=1, processes=1, resume=None, **options):
     settings = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1, **options}
-    run = Run.from_recipe(recipe, folder, settings, divide(recipe, processes, accumulation=accumulation))
+    run = Run(recipe, folder, settings, divide(recipe, processes, accumulation=accumulation))
     torch.manual_seed(0)
     trainer = run.trainer(corpus, corpus, make_tokenizer())
     trainer.train(resume_from_checkpoint=resume)

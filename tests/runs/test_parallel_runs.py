@@ -55,7 +55,7 @@ def opened(fields, words, folder):
     """The run of a recipe, its tokenizer, and its sources to train on."""
     recipe = recipe_of("mine", fields)
     tokenizer, sources = Sources.from_words(words).open(recipe, str(folder / "tokenizer"), folder / "run")
-    run = Run.from_recipe(recipe, folder / "run", {"use_cpu": True})
+    run = Run(recipe, folder / "run", {"use_cpu": True})
     return run, tokenizer, sources.divided(run.objective, 0.2, 0)[0]
 
 

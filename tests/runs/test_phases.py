@@ -101,13 +101,6 @@ def test_another_seed_another_order():
     assert keys_of(make_run(1, seed=0)[0]) != keys_of(make_run(1, seed=1)[0])
 
 
-def test_fewer_examples_than_micro_batches():
-    with pytest.raises(
-        ValueError, match="phase 1 has 5 examples per step, and processes times accumulation steps are 6"
-    ):
-        make_run(6)
-
-
 def test_at_epoch_is_apart():
     blocks = SentenceBlocks(make_documents(), 20)
     blocks.set_epoch(4)

@@ -71,7 +71,7 @@ def test_short_sequences_take_memory_of_their_own_on_cuda():
 def a_plan(phases, elsewhere=(), **changed):
     recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
     tokenizer, documents = make_tokenizer(), make_documents()
-    run, config = Run.from_recipe(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
+    run, config = Run(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
     return make_plan(run, run.examples(documents), run.collator(tokenizer, documents), config, *elsewhere), config
 
 
@@ -94,13 +94,13 @@ def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("steps", "saved", "logged"), [(10, 50, 1), (400, 50, 4), (4000, 400, 40)])
 def test_short_runs_are_not_evaluated_at_every_step(steps, saved, logged):
     recipe = load_recipe("bert-minutes").of_steps(steps)
-    arguments = Run.from_recipe(recipe, "nowhere").arguments
+    arguments = Run(recipe, "nowhere").arguments
     assert arguments.save_steps == arguments.eval_steps == saved and arguments.logging_steps == logged
 
 
 def test_a_share_of_the_steps_is_an_interval_too():
     recipe, tokenizer, documents = load_recipe("bert-minutes").of_steps(40), make_tokenizer(), make_documents()
-    run = Run.from_recipe(recipe, "nowhere", {"seed": 0, "save_steps": 0.11})
+    run = Run(recipe, "nowhere", {"seed": 0, "save_steps": 0.11})
     plan = make_plan(run, run.examples(documents), run.collator(tokenizer, documents), recipe.model_config(tokenizer))
     assert "a checkpoint every 5 steps, " in str(plan)
 

@@ -307,7 +307,7 @@ def test_a_phase_of_few_examples_limits_how_small_micro_batches_get():
     with pytest.raises(ValueError, match="phase 1 has 2 examples per step, .* are 4"):
         divide(recipe, 1, examples=64)
     with pytest.raises(ValueError, match="128 examples of 512 tokens per micro-batch, and half as many .*: phase 1"):
-        Run(recipe, division, None).with_half_micro_batches(MemoryError(), True)
+        Run(recipe, "nowhere", {"learning_rate": 0.001}).with_half_micro_batches(MemoryError(), True)
 
 
 def test_lamb_is_that_of_the_original_code():

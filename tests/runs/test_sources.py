@@ -43,7 +43,7 @@ def sources(**sizes):
 
 
 def make_run(**changed) -> Run:
-    return Run.from_recipe(recipe_of("mine", {**MINIMAL, **changed}), "nowhere", {"use_cpu": True})
+    return Run(recipe_of("mine", {**MINIMAL, **changed}), "nowhere", {"use_cpu": True})
 
 
 def test_phases_of_another_mixture_repeat_no_random_number():
