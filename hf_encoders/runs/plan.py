@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -20,7 +21,7 @@ from hf_encoders.models.encoder_losses import chunk_scores
 from hf_encoders.objectives.mixture import MixedExamples, passes_table
 from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda, training_flops
 from hf_encoders.runs.recipe import Phase
-from hf_encoders.runs.run import Run, RunExamples
+from hf_encoders.runs.run import PhaseExamples, Run, RunExamples
 from hf_encoders.training.fault_tolerance import recomputes
 from hf_encoders.training.health import BatchCounts, count_batch, gemm_rate
 from hf_encoders.training.trainer import PreTrainingTrainer
@@ -83,63 +84,85 @@ class Plan:
         return sum(phase.seconds for phase in self.phases)
 
     @property
-    def epochs(self) -> float:
-        """Passes over the text, of all phases."""
-        return sum(phase.epochs for phase in self.phases)
+    def steps(self) -> int:
+        """Steps of all phases."""
+        return self.run.recipe.steps
 
     def left(self, done: int) -> str:
-        """The steps and time that are left after `done` steps."""
+        """Return the steps and time that are left after `done` steps."""
         ends = accumulate(plan.phase.steps for plan in self.phases)
         shares = [min(max(end - done, 0) / plan.phase.steps, 1) for end, plan in zip(ends, self.phases, strict=True)]
         seconds = sum(share * plan.seconds for share, plan in zip(shares, self.phases, strict=True))
-        steps = self.run.recipe.steps
-        return f"{done:,} of {counted(steps, 'step')} are done: {steps - done:,} are left, {duration(seconds)}"
+        rest = f"{self.steps - done:,} are left, {duration(seconds)}"
+        return f"{done:,} of {counted(self.steps, 'step')} are done: {rest}"
 
     @property
     def bytes(self) -> int:
-        """Memory of one device: weights, gradients, moments, and the largest pass."""
+        """Memory of a device: weights, gradients, moments, and the largest pass."""
         weights = self.parameters * BYTES_PER_PARAMETER + sum(self.frozen.values()) * FROZEN_BYTES
         return weights + max(phase.activation_bytes for phase in self.phases)
 
     def __str__(self) -> str:
-        recipe, division, arguments = self.run.recipe, self.run.micro_batching, self.run.arguments
-        steps = recipe.steps
+        recipe, division, arguments, steps = self.run.recipe, self.run.micro_batching, self.run.arguments, self.steps
+        heading = f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters"
+        heading += "".join(f" ({name} {parameters:,})" for name, parameters in self.frozen.items())
+        rate = recipe.mask_rate and f", mask rate {recipe.mask_rate}"
+        layers = f", of each layer {recipe.layer_decay:g} times the next one's" * (recipe.layer_decay != 1)
         rows = [("steps", "length", "examples per step", "micro-batch", "tokens", "epochs", "time")]
         for plan in self.phases:
             phase = plan.phase
             micro_batches = f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}"
-            amounts = in_short(plan.tokens), rounded(plan.epochs, 2), duration(plan.seconds)
+            amounts = in_short(plan.tokens), f"{plan.epochs:,.2f}", duration(plan.seconds)
             rows.append((f"{phase.steps:,}", f"{phase.length}", f"{phase.examples:,}", micro_batches, *amounts))
-        rate = recipe.mask_rate and f", mask rate {recipe.mask_rate}"
         tokens = in_short(sum(plan.tokens for plan in self.phases))
         saving, interval = "no checkpoint before the end", arguments.save_steps
-        interval = math.ceil(interval * recipe.steps if interval < 1 else interval)  # below 1 a share, as in `Trainer`
-        if arguments.save_strategy == "steps" and interval < recipe.steps:
-            seconds = self.seconds * interval / recipe.steps
-            saving = f"a checkpoint every {counted(interval, 'step')}, {duration(seconds)}"
-        layers = f", of each layer {recipe.layer_decay:g} times the next one's" * (recipe.layer_decay != 1)
+        interval = math.ceil(interval * steps if interval < 1 else interval)  # below 1 a share, as in `Trainer`
+        if arguments.save_strategy == "steps" and interval < steps:
+            saving = f"a checkpoint every {counted(interval, 'step')}, {duration(self.seconds * interval / steps)}"
         lines = [
+            heading,
             f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
-            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate or ''}{layers}",
+            f"{counted(arguments.get_warmup_steps(steps), 'step')} of warm-up){rate or ''}{layers}",
             *text_table(rows, ">").splitlines(),
-            f"together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
-            f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
+            f"together {counted(steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
+            f"{self.bytes / 2**30:,.2f} GiB on each of {division.processes} x {self.device}",
             f"({self.how})",
             *(f"phase {i + 1}: {plan.phase}" for i, plan in enumerate(self.phases) if plan.phase.masking),
             *self.sources.splitlines(),
             f"{saving}; evaluation and saving come on top",
         ]
-        if self.epochs > MOST_EPOCHS:
+        epochs = sum(phase.epochs for phase in self.phases)
+        if epochs > MOST_EPOCHS:
             lines.append(
-                f"warning: the text is read {self.epochs:,.0f} times, and little is learned after {MOST_EPOCHS}: "
-                f"give more text, or fewer steps ({steps * MOST_EPOCHS / self.epochs:,.0f}: --max-steps)"
+                f"warning: the text is read {epochs:,.0f} times, and little is learned after {MOST_EPOCHS}: give more "
+                f"text, or fewer steps ({steps * MOST_EPOCHS / epochs:,.0f}: --max-steps)"
             )
         for name, effect in (("fsdp", "takes less memory"), ("torch_compile", "takes less time")):
             if getattr(arguments, name):
                 lines.append(f"({name} {effect}: not counted)")
-        heading = f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters"
-        heading += "".join(f" ({name} {parameters:,})" for name, parameters in self.frozen.items())
-        return "\n  ".join([heading, *lines])
+        return "\n  ".join(lines)
+
+
+def speed_of(
+    run: Run, dtype: torch.dtype, width: int, elsewhere: str | None, tflops: float | None
+) -> tuple[str, float, float, str]:
+    """Return a device, its FLOP/s in training at a width, its seconds per byte of memory, and how both are known."""
+    device = run.arguments.device
+    if elsewhere is not None:
+        name = str(dtype).removeprefix("torch.")
+        stated = "--device-tflops" if tflops else f"an A100's in {name}: --device-tflops sets others"
+        tflops = tflops or TFLOPS_ELSEWHERE[dtype]
+        how = f"assumed: {SHARE_ELSEWHERE:.0%} of {tflops:g} TFLOP/s ({stated})"
+        return elsewhere, SHARE_ELSEWHERE * 1e12 * tflops, 0.0, how
+    highest, half_width = REACHED_SHARES[dtype]
+    share = highest * width / (width + half_width)
+    rate = gemm_rate(dtype, device, torch.get_num_threads())
+    how = (
+        f"estimated: {share:.0%} of the {rate / 1e9:,.0f} GFLOP/s that a large matrix product reaches here; "
+        "--plan --measure runs a pass of each phase"
+    )
+    name = torch.cuda.get_device_name(0) if device.type == "cuda" else "CPU"
+    return name, share * rate, 1 / memory_rate(device), how
 
 
 def make_plan(
@@ -157,73 +180,55 @@ def make_plan(
         elsewhere (`str`, *optional*): A device that is not here, `"cuda"`; by default that of this machine.
         tflops (`float`, *optional*): Its TFLOP/s; by default those of an A100, in the precision of the run.
     """
-    arguments, division = run.arguments, run.micro_batching
+    arguments, micro_batches = run.arguments, run.micro_batching.micro_batches
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
+    device, *speed, how = speed_of(run, dtype, config.hidden_size, elsewhere, tflops)
     with torch.device("meta"):
         model = run.objective.new_model(config)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
-    if elsewhere is None:
-        highest, half_width = REACHED_SHARES[dtype]
-        share = highest * config.hidden_size / (config.hidden_size + half_width)
-        rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
-        seconds_per_byte = parameters / memory_rate(arguments.device)  # of each parameter
-        device = torch.cuda.get_device_name(0) if arguments.device.type == "cuda" else "CPU"
-        how = (
-            f"estimated: {share:.0%} of the {rate / 1e9:,.0f} GFLOP/s that a large matrix product reaches here; "
-            "--plan --measure runs a pass of each phase"
-        )
-    else:
-        share, rate, seconds_per_byte, device = (
-            SHARE_ELSEWHERE,
-            1e12 * (tflops or TFLOPS_ELSEWHERE[dtype]),
-            0.0,
-            elsewhere,
-        )
-        stated = (
-            "--device-tflops"
-            if tflops
-            else f"an A100's in {str(dtype).removeprefix('torch.')}: --device-tflops sets others"
-        )
-        how = f"assumed: {share:.0%} of {rate / 1e12:g} TFLOP/s ({stated})"
-    none_special = torch.tensor([])
-    configurations = [part.config for part in getattr(model, "trained_models", (model,))]
-    is_16_bit_on_cuda = arguments.device.type == "cuda" and dtype != torch.float32
-    copies = COPY_BYTES * parameters if is_16_bit_on_cuda and not recomputes(arguments) else 0
-    found = []
-    for place, part in enumerate(examples.phases):
-        sampled = sampled_items(examples.items_of(place), division.micro_batches)
-        batches = [collator(examples[item]) for item in sampled]
-        counts = [
-            BatchCounts.of(count_batch(batch, none_special, model.loss_terms), model.loss_terms) for batch in batches
-        ]
-        names = ("tokens", "squared_lengths", "predicted", "labelled")
-        sums = [sum(getattr(count, name) for count in counts) for name in names]
-        flops = training_flops(model, *sums)
-        pass_seconds = flops / len(counts) / (share * rate) + BYTES_OF_PASS[dtype] * seconds_per_byte
-        seconds = pass_seconds * division.accumulation + BYTES_OF_UPDATE * seconds_per_byte
-        largest, batch = max(zip(counts, batches, strict=True), key=lambda pair: pair[0].tokens)
-        sequences = len(batch["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in batch else len(batch["input_ids"])
-        found.append(
-            PhasePlan(
-                part.phase,
-                tokens=sums[0] / len(counts) * part.phase.steps * division.micro_batches,
-                epochs=part.phase.steps * part.phase.examples / len(part.dataset),
-                seconds=seconds * part.phase.steps,
-                activation_bytes=sum(
-                    activation_bytes(one, largest, dtype, recomputes(arguments), arguments.device, sequences)
-                    for one in configurations
-                )
-                + copies,
-            )
-        )
-    sources = passes_table(examples.mixtures) if examples.mixtures else ""
-    for place, part in enumerate(examples.phases):
-        one_or_more = part.dataset.sources if isinstance(part.dataset, MixedExamples) else {UNNAMED: part.dataset}
-        for name, dataset in one_or_more.items():
+    phases, sources = [], passes_table(examples.mixtures) if examples.mixtures else ""
+    for number, part in enumerate(examples.phases):
+        batches = sampled_batches(examples, number, collator, micro_batches)
+        phases.append(plan_phase(run, part, batches, model, dtype, *speed))
+        datasets = part.dataset.sources if isinstance(part.dataset, MixedExamples) else {UNNAMED: part.dataset}
+        for name, dataset in datasets.items():
             if left_out := dataset.left_out():
-                sources += f"\nphase {place + 1}{f', source {name}' * bool(name)}: left out: {left_out}"
+                sources += f"\nphase {number + 1}{f', source {name}' * bool(name)}: left out: {left_out}"
     frozen = {name: part.num_parameters() for name, part in getattr(model, "frozen_models", {}).items()}
-    return Plan(run, parameters, device, how, found, frozen, sources)
+    return Plan(run, model.num_parameters(), device, how, phases, frozen, sources)
+
+
+def plan_phase(
+    run: Run,
+    part: PhaseExamples,
+    batches: list[dict[str, Any]],
+    model: PreTrainedModel,
+    dtype: torch.dtype,
+    flops_per_second: float,
+    seconds_per_byte: float,
+) -> PhasePlan:
+    """Estimate a phase from a few of its micro-batches."""
+    device, division, phase, parameters = run.arguments.device, run.micro_batching, part.phase, model.num_parameters()
+    none_special = torch.tensor([])
+    counts = [
+        BatchCounts.of(count_batch(batch, none_special, model.loss_terms), model.loss_terms) for batch in batches
+    ]
+    names = ("tokens", "squared_lengths", "predicted", "labelled")
+    tokens, *further = (sum(getattr(count, name) for count in counts) / len(counts) for name in names)
+    seconds = training_flops(model, tokens, *further) / flops_per_second
+    seconds += BYTES_OF_PASS[dtype] * parameters * seconds_per_byte
+    seconds = seconds * division.accumulation + BYTES_OF_UPDATE * parameters * seconds_per_byte
+    largest, batch = max(zip(counts, batches, strict=True), key=lambda pair: pair[0].tokens)
+    sequences = len(batch["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in batch else len(batch["input_ids"])
+    recomputed = recomputes(run.arguments)
+    held = sum(
+        activation_bytes(trained.config, largest, dtype, recomputed, device, sequences)
+        for trained in getattr(model, "trained_models", (model,))
+    )
+    if device.type == "cuda" and dtype != torch.float32 and not recomputed:
+        held += COPY_BYTES * parameters
+    return PhasePlan(
+        phase, tokens * phase.steps * division.micro_batches, part.epochs, seconds * phase.steps, round(held)
+    )
 
 
 def activation_bytes(
@@ -234,7 +239,7 @@ def activation_bytes(
     device: torch.device,
     sequences: int,
 ) -> int:
-    """Peak memory of a pass in addition to weights and gradients, in bytes, by formula.
+    """Compute the peak memory of a pass in addition to weights and gradients, in bytes, by formula.
 
     `dtype` is that of matrix products; with `recomputes_layers`, layers save only their inputs. `sequences` are those
     of the batch: on CUDA flash attention takes memory for each in its backward pass.
@@ -258,7 +263,7 @@ def activation_bytes(
 
 
 def memory_rate(device: torch.device) -> float:
-    """Bytes per second of an addition of large vectors on this machine."""
+    """Return the bytes per second of an addition of large vectors on this machine."""
     vectors = torch.zeros(2, 2**23, device=device)
 
     def add() -> None:
@@ -270,54 +275,52 @@ def memory_rate(device: torch.device) -> float:
     return 3 * vectors[0].nbytes / min(seconds_of(add) for _ in range(3))
 
 
-def pass_of(trainer: PreTrainingTrainer, batch: dict[str, Any]) -> Callable[[], None]:
-    """Return a forward and backward pass of the trainer's model on a batch; gradients accumulate."""
-    device = trainer.args.device
-    inputs = {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
+def measure_passes(plan: Plan, trainer: PreTrainingTrainer) -> Plan:
+    """Return a plan with the measured time and memory of a pass of each phase; the trainer is not used again."""
+    device, division = trainer.args.device, plan.run.micro_batching
+    model: PreTrainedModel = trainer.model.to(device).train()
+    if recomputes(trainer.args):  # `Trainer` enables it when training starts
+        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+        enable()
 
-    def run() -> None:
+    def run_pass(batch: dict[str, Any]) -> None:
+        inputs = {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
         with trainer.compute_loss_context_manager():
-            loss = trainer.model(**inputs).loss
+            loss = model(**inputs).loss
         loss.backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    return run
+    update = plan.parameters * BYTES_OF_UPDATE / memory_rate(device)
+    phases = []
+    for number, phase_plan in enumerate(plan.phases):
+        batches = sampled_batches(trainer.train_dataset, number, trainer.data_collator, division.micro_batches)
+        tokens = [int(batch["cu_seq_lens_q"][-1]) for batch in batches]
+        run_largest = partial(run_pass, batches[tokens.index(max(tokens))])
+        run_largest()
+        seconds = seconds_of(run_largest) * sum(tokens) / len(tokens) / max(tokens)
+        held = peak_on_cuda(run_largest, device) if device.type == "cuda" else peak_on_cpu(run_largest)
+        step_seconds = seconds * division.accumulation + update
+        phases.append(replace(phase_plan, seconds=step_seconds * phase_plan.phase.steps, activation_bytes=held))
+    return replace(plan, phases=phases, how="measured: a forward and backward pass of each phase")
 
 
 def seconds_of(run: Callable[[], None]) -> float:
-    """Return the wall time of one call."""
+    """Return the wall time of a call."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def measure_passes(plan: Plan, trainer: PreTrainingTrainer) -> Plan:
-    """A plan with the measured time and memory of a pass of each phase, by a trainer that is not used again."""
-    device = trainer.args.device
-    model: PreTrainedModel = trainer.model.to(device).train()
-    if recomputes(trainer.args):  # `Trainer` enables it when training starts
-        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-        enable()
-    examples: RunExamples = trainer.train_dataset
-    update = plan.parameters * BYTES_OF_UPDATE / memory_rate(device)
-    found = []
-    for place, one in enumerate(plan.phases):
-        sampled = sampled_items(examples.items_of(place), plan.run.micro_batching.micro_batches)
-        batches = [trainer.data_collator(examples[item]) for item in sampled]
-        tokens = [int(batch["cu_seq_lens_q"][-1]) for batch in batches]
-        run = pass_of(trainer, batches[tokens.index(max(tokens))])
-        run()
-        seconds = seconds_of(run)
-        held = peak_on_cuda(run, device) if device.type == "cuda" else peak_on_cpu(run)
-        mean_seconds = seconds * sum(tokens) / len(tokens) / max(tokens)
-        step_seconds = mean_seconds * plan.run.micro_batching.accumulation + update
-        found.append(replace(one, seconds=step_seconds * one.phase.steps, activation_bytes=held))
-    return replace(plan, phases=found, how="measured: a forward and backward pass of each phase")
+def sampled_batches(
+    examples: RunExamples, phase: int, collator: Callable[[list[Any]], dict[str, Any]], turns: int
+) -> list[dict[str, Any]]:
+    """Return a few micro-batches of a phase of `turns` a step."""
+    return [collator(examples[item]) for item in sampled_items(examples.items_of(phase), turns)]
 
 
 def sampled_items(items: range, turns: int) -> list[int]:
-    """A few micro-batches of a phase, evenly over the positions in a step: later ones may have one example more.
+    """Return items evenly over the steps and over the positions in a step: later ones may have one example more.
 
     >>> sampled_items(range(300), turns=3)[:6]  # a hundred steps
     [0, 9, 18, 30, 39, 48]
@@ -327,29 +330,18 @@ def sampled_items(items: range, turns: int) -> list[int]:
     return [items[i * steps // number * turns + i * turns // number] for i in range(number)]
 
 
-def counted(number: int, what: str) -> str:
-    """A number and a noun: "1 step", "2,000 steps"."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
-def rounded(number: float, digits: int = 1) -> str:
-    """A number with `digits` decimals; from 1,000 on without, in groups.
-
-    >>> rounded(12.345, 2), rounded(999.94), rounded(101_834.6), rounded(195_047_619.05, 2)
-    ('12.35', '999.9', '101,835', '195,047,619')
-    """
-    return f"{number:,.0f}" if round(number, digits) >= 1000 else f"{number:.{digits}f}"
+def counted(number: int, noun: str) -> str:
+    """Return a number and a noun: "1 step", "2,000 steps"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def in_short(number: float) -> str:
-    """A large number with its unit.
+    """Return a large number with its unit.
 
     >>> in_short(950), in_short(12_340), in_short(7.4e6), in_short(131e9)
     ('950', '12.3 k', '7.4 M', '131.0 G')
-    >>> in_short(2.5e12), in_short(4e18)
-    ('2.5 T', '4,000,000 T')
     """
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
-            return f"{rounded(number / size)} {unit}"
+            return f"{number / size:,.1f} {unit}"
     return f"{number:.0f}"

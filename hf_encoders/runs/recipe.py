@@ -73,11 +73,7 @@ class Phase:
 
 
 def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
-    """Return how often sources are drawn, from the fields of a recipe; None where it does not say.
-
-    Raises:
-        ValueError: naming the key, for unknown fields and as `Sampling`.
-    """
+    """Return how often sources are drawn, from the fields of a recipe; None where it does not say."""
     if fields is None:
         return None
     if not isinstance(fields, dict) or not fields or fields.keys() - {"alpha", "weights"}:
@@ -90,11 +86,7 @@ def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
 
 @dataclass(frozen=True)
 class TokenizerRecipe:
-    """Options of the tokenizer that is trained if none is given, as in `train_tokenizer`.
-
-    Raises:
-        ValueError: for a value of another type or out of range.
-    """
+    """Options of the tokenizer that is trained if none is given, as in `train_tokenizer`."""
 
     vocab_size: int
     lowercase: bool = True
@@ -190,13 +182,13 @@ class Recipe:
                 objective.new_model(config_of_fields(self.config_class, self.model))
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
-        objective.check_options(self.examples, self.masking)
         self._check_masking(objective)
         sampling_of(self.sources, "sources")
         if self.sources and all(phase.sources for phase in self.phases):
             raise ValueError("sources: every phase has its own: leave these or those out.")
 
     def _check_masking(self, objective: Objective) -> None:
+        objective.check_options(self.examples, self.masking)
         if not issubclass(objective.masking_options, Masking):
             if self.mask_rate is not None:
                 raise ValueError(
@@ -209,12 +201,12 @@ class Recipe:
                 objective.check_options(self.examples, {**self.masking, **changed})
             except ValueError as error:
                 raise ValueError(f"phases: phase {number + 1}: {error}") from error
-        for masking in (self.masking, *self.phase_masking):
-            if self.mask_rate is not None and masking.get("mask_probability") is not None:
-                raise ValueError(
-                    f"masking: mask_probability={masking['mask_probability']} does not go with mask_rate, which sets "
-                    "that of every step: leave one out (mask_rate: null)."
-                )
+        rates = [masking.get("mask_probability") for masking in (self.masking, *self.phase_masking)]
+        if self.mask_rate is not None and any(rate is not None for rate in rates):
+            raise ValueError(
+                "masking: mask_probability does not go with mask_rate, which sets that of every step: leave one out "
+                "(mask_rate: null)."
+            )
 
     def facts(self) -> dict[str, Any]:
         """Return the fields as runs and reference curves record them; optional ones that are not set are left out."""
@@ -244,7 +236,7 @@ class Recipe:
     @property
     def maskings(self) -> list[Masking]:
         """How the run masks: by its own options, and by those of phases that have others; [] for no `Masking`."""
-        objective = get_objective(self.objective)
+        objective = self.own_objective
         if not issubclass(objective.masking_options, Masking):
             return []
         changes = [{}, *filter(None, self.phase_masking)]
@@ -298,15 +290,15 @@ class Recipe:
             if decided.get(name, least) < least:
                 remedy = "leave it out" if name in self.model else elsewhere
                 raise ValueError(f"model: {name}={decided[name]} must be at least {least} here: {remedy}.")
-        fields |= language_fields(self.config_class, languages)
+        if names := sorted(set(languages)):
+            fields |= self.config_class.language_fields(names)  # {} of a family without embeddings of languages
         return config_of_fields(self.config_class, {"vocab_size": padded_vocab_size(tokenizer), **fields, **decided})
 
     def of_steps(self, steps: int) -> "Recipe":
         """Return the run with another number of steps: phases, warm-up and decay keep their shares.
 
-        Of a shorter run, warm-up has a floor: Adam's averages of squared gradients are of 2 / (1 - beta2) steps, over
-        which the rate should rise (Ma and Yarats 2019, https://arxiv.org/abs/1910.04209), but no longer than in the
-        whole recipe, nor than `MOST_WARMUP` of the steps.
+        Warm-up of a shorter run has a floor, the 2 / (1 - beta2) steps of Adam's averages of squared gradients (Ma and
+        Yarats 2019, https://arxiv.org/abs/1910.04209), at most those of the whole recipe and `MOST_WARMUP` of all.
 
         >>> recipe = load_recipe("bert-base").of_steps(1000)
         >>> [phase.steps for phase in recipe.phases], recipe.warmup_steps
@@ -320,8 +312,8 @@ class Recipe:
         if min(counts) < 1:
             raise ValueError(f"max_steps={steps} leaves a phase of {self.name} without a step: give more steps.")
         training = dict(self.training)
-        if training.get("warmup_steps", 0) >= 1:
-            training["warmup_steps"] = round(training["warmup_steps"] * steps / self.steps)
+        if self.training.get("warmup_steps", 0) >= 1:
+            training["warmup_steps"] = round(self.warmup_steps * steps / self.steps)
         averaged = 2 / (1 - training.get("adam_beta2", TrainingArguments.adam_beta2))
         floor = round(min(averaged, self.warmup_steps, MOST_WARMUP * steps))
         if steps < self.steps and floor > self.warmup_steps * steps / self.steps:
@@ -336,8 +328,7 @@ class Recipe:
     def lengthened(self, before: "tuple[Phase, ...]", is_scaled: bool) -> "Recipe":
         """Return this recipe as the extension of a run with other phases, or itself if it is not one.
 
-        Past steps cannot change. If `is_scaled`, the phases of this recipe are from `of_steps`: only the number of
-        steps was requested, and all further ones belong to the last phase.
+        If `is_scaled`, by `of_steps`, only a number of steps was requested: all further ones belong to the last phase.
 
         >>> before, recipe = load_recipe("bert-minutes").phases, load_recipe("bert-minutes").of_steps(8000)
         >>> [phase.steps for phase in recipe.phases], [p.steps for p in recipe.lengthened(before, True).phases]
@@ -364,8 +355,7 @@ def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
     Args:
         name (`str` or `Path`): Name or file.
-        changes (`Sequence[str]`): Fields that differ from the file's, as `--set` takes them:
-            `["masking.mask_probability=0.3", "phases.0.steps=100"]`.
+        changes (`Sequence[str]`): Fields that differ, as `--set` takes them: `["masking.mask_probability=0.3"]`.
 
     Raises:
         ValueError: if there is none, it is not YAML, or a field is invalid.
@@ -381,11 +371,7 @@ def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
 
 def recipe_of(name: str, fields: Any) -> Recipe:
-    """Return a recipe from the content of a YAML file.
-
-    Raises:
-        ValueError: naming the field that is missing, unknown or of another type.
-    """
+    """Return a recipe from the content of a YAML file; ValueError naming a missing, unknown or wrong field."""
     known = [option.name for option in dataclasses.fields(Recipe) if option.name != "name"]
     if not isinstance(fields, dict):
         raise ValueError(f"a recipe has fields, {', '.join(known)}; this is a {type(fields).__name__}.")
@@ -447,21 +433,8 @@ def tokenizer_fields(
     return {name: value for name, value in fields.items() if name in known}  # XLNet has no table of positions
 
 
-def reads_languages(config_class: type[EncoderConfig], fields: Mapping[str, Any] | None = None) -> bool:
-    """Return whether models with `fields`, by default of several languages, have embeddings of languages."""
-    if fields:
-        return config_of_fields(config_class, fields).languages is not None
-    return bool(config_class.language_fields(["en"]))
-
-
-def language_fields(config_class: type[EncoderConfig], languages: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of a family with language embeddings, for the languages of the text; others have none."""
-    names = sorted(set(languages))
-    return config_class.language_fields(names) if names else {}
-
-
 def config_of_fields(config_class: type[EncoderConfig], fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return a configuration from its fields and optionally `size`, one of the family's named sizes.
+    """Return a configuration from its fields and perhaps `size`, one of the family's named sizes.
 
     Raises:
         ValueError: naming an unknown size or field, or an invalid value.

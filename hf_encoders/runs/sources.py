@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.documents import read_documents, splitter_for
-from hf_encoders.corpus.flat_corpus import COLUMN, WORD_STARTS, FlatCorpus
+from hf_encoders.corpus.flat_corpus import WORD_STARTS, FlatCorpus
 from hf_encoders.corpus.parallel import parallel_languages
 from hf_encoders.corpus.preparation import OtherSettingsError, prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, token_counts
@@ -36,7 +36,7 @@ from hf_encoders.objectives.mixture import MixedExamples
 from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.publishing.files import RUN_FILE, save_tokenizer
 from hf_encoders.publishing.secrets import base_name
-from hf_encoders.runs.recipe import Recipe, reads_languages
+from hf_encoders.runs.recipe import Recipe, config_of_fields
 from hf_encoders.tokenizer_loading import load_tokenizer
 from hf_encoders.writing import UNFINISHED, read_json, replaced_folder
 
@@ -99,33 +99,6 @@ class Source:
             if self.option == "--corpus":
                 raise
             raise ValueError(f"{self.option}: {error}") from error
-
-    def divided(self, objective: Objective, validation_share: float, seed: int) -> "tuple[Source, Source]":
-        """Return documents to train on, and to evaluate on.
-
-        Raises:
-            ValueError: if there are too few.
-        """
-        least, number = objective.least_documents, len(self.documents)
-        if number < 2 * least:
-            raise ValueError(
-                f"{self.option} holds {number} document(s), and {objective.name} needs {2 * least}: {least} to train "
-                f"on and {least} to evaluate on. Separate documents by blank lines."
-            )
-        share = max(validation_share, least / number)
-        parts = split_train_validation(self.documents, validation_share=share, seed=seed)
-        return tuple(replace(self, documents=part) for part in parts)
-
-    def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> list[SimilarWords]:
-        """Return the tables of similar words next to the corpora.
-
-        Raises:
-            ValueError: if there is none, or it was made with another tokenizer.
-        """
-        folders = self.folders or {Path(file["filename"]).parent for file in self.documents.cache_files}
-        if not folders:
-            raise ValueError("documents: a corpus in memory has no table of similar words: use load_from_disk.")
-        return [SimilarWords.load(folder, tokenizer) for folder in sorted(folders)]
 
 
 class Sources(dict[str, Source]):
@@ -197,8 +170,12 @@ class Sources(dict[str, Source]):
             taken = {term.name: term.items, **{f"{name}_{term.name}": f"{term.items} of {name}" for name in self}}
             for name in taken.keys() & self.keys():
                 raise ValueError(f"{self[name].option}: eval_{name}_loss is that of {taken[name]}: rename it.")
+        if initial:
+            reads_languages = config_of_fields(recipe.config_class, initial).languages is not None
+        else:
+            reads_languages = bool(recipe.config_class.language_fields(["en"]))
         guessed = [name for name, source in self.items() if source.is_guessed]
-        if len(self) > 1 and guessed and reads_languages(recipe.config_class, initial):
+        if len(self) > 1 and guessed and reads_languages:
             raise ValueError(
                 f"--language is missing for {self[guessed[0]].option}, and {recipe.family} has embeddings of "
                 f"languages: give --language {guessed[0]}=CODE."
@@ -211,8 +188,15 @@ class Sources(dict[str, Source]):
             )
         for sampling in filter(None, recipe.samplings):
             sampling.check_names(self)
-        if not self.are_prepared:
-            check_text(recipe)
+        if (levels := sorted(needed_levels(recipe))) and not self.are_prepared:
+            tokenizer = f"hf-encoders tokenizer --family {recipe.family} --input TEXT --output TOKENIZER"
+            options = " ".join(PREPARED_BY[level] for level in levels)
+            corpus = f"hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS {options}"
+            raise ValueError(
+                f"--corpus is text, and {recipe.name} masks units of {' and '.join(levels)}, which text does not "
+                f"mark. First make a tokenizer, `{tokenizer}`, and with it a corpus, `{corpus}` (for Chinese: "
+                "--language zh --word-segmenter jieba, and --lexicon jieba), and give both."
+            )
 
     def check_languages(self, config: EncoderConfig) -> None:
         """Raise ValueError if a model with language embeddings lacks the language of a source."""
@@ -233,9 +217,19 @@ class Sources(dict[str, Source]):
                 )
 
     def divided(self, objective: Objective, validation_share: float, seed: int) -> "tuple[Sources, Sources]":
-        """Return documents of each source to train on, and to evaluate on, as `Source.divided`."""
-        parts = {name: source.divided(objective, validation_share, seed) for name, source in self.items()}
-        return tuple(Sources({name: part[i] for name, part in parts.items()}) for i in (0, 1))
+        """Return documents of each source to train on, and to evaluate on; ValueError where there are too few."""
+        training, held_out, least = Sources(), Sources(), objective.least_documents
+        for name, source in self.items():
+            if (number := len(source.documents)) < 2 * least:
+                raise ValueError(
+                    f"{source.option} holds {number} document(s), and {objective.name} needs {2 * least}: {least} to "
+                    f"train on and {least} to evaluate on. Separate documents by blank lines."
+                )
+            share = max(validation_share, least / number)
+            parts = split_train_validation(source.documents, validation_share=share, seed=seed)
+            for sources, part in zip((training, held_out), parts, strict=True):
+                sources[name] = replace(source, documents=part)
+        return training, held_out
 
     def mixed(
         self, examples: Mapping[str, EpochDataset], sampling: Sampling | None, seed: int, redraw: bool = True
@@ -257,8 +251,18 @@ class Sources(dict[str, Source]):
         }
 
     def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> SimilarWords:
-        """Return the tables of similar words of all corpora as one; a word's similar ones are those of the first."""
-        return join_similar_words([table for source in self.values() for table in source.similar_words(tokenizer)])
+        """Return the tables of similar words next to the corpora as one; a word's similar ones are those of the first.
+
+        Raises:
+            ValueError: if a corpus has none, or it was made with another tokenizer.
+        """
+        tables = []
+        for source in self.values():
+            folders = source.folders or {Path(file["filename"]).parent for file in source.documents.cache_files}
+            if not folders:
+                raise ValueError("documents: a corpus in memory has no table of similar words: use load_from_disk.")
+            tables += [SimilarWords.load(folder, tokenizer) for folder in sorted(folders)]
+        return join_similar_words(tables)
 
     def bytes_per_token(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
         """Return the mean UTF-8 bytes of a token by source, of evenly spread sentences as the tokenizer decodes them.
@@ -286,7 +290,8 @@ class Sources(dict[str, Source]):
 
         Args:
             recipe (`Recipe`): Options of the tokenizer that is trained on text if `tokenizer_name` is None.
-            tokenizer_name, output: As the options of `hf-encoders pretrain`.
+            tokenizer_name (`str`, *optional*): Name or folder of the tokenizer.
+            output (`Path`): Folder of the run.
 
         Raises:
             ValueError: if a prepared corpus has no or another tokenizer, or its columns are not those of the others.
@@ -300,7 +305,6 @@ class Sources(dict[str, Source]):
         else:
             tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
         turns_column = get_objective(recipe.objective).turns_column
-        fingerprint = tokenizer_fingerprint(tokenizer) if prepared else None
         for folder in prepared:
             settings = CorpusReport.load(folder).settings
             if turns_column and not settings.get("turns_column"):
@@ -308,28 +312,32 @@ class Sources(dict[str, Source]):
                     f"objective {recipe.objective}: the corpus {folder} is of text, not of dialogues: prepare them "
                     "with hf-encoders corpus --turns-column."
                 )
-            if settings["tokenizer"]["fingerprint"] != fingerprint:
+            if settings["tokenizer"]["fingerprint"] != tokenizer_fingerprint(tokenizer):
                 raise ValueError(
                     f"The corpus {folder} was made with another tokenizer than {tokenizer_name!r}: prepare it again "
                     "with this one, or give its own with --tokenizer."
                 )
-        opened = Sources()
+        opened, parts = Sources(self), {}
         for name, source in self.items():
-            if source.folders:
-                opened[name] = replace(source, documents=open_corpora(source.folders))
-            else:
+            if not source.folders:
                 if warning := warning_of_words(recipe, source.languages[0]):
                     print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
-                opened[name] = prepared_source(name, source, tokenizer, output, turns_column, is_used)
+                folder = prepared_text(name, source, tokenizer, output, turns_column, is_used)
                 if needs_similar_words(recipe):
-                    make_similar_words(opened[name].documents, tokenizer, *opened[name].folders)
-        first, *others = opened.values()
+                    make_similar_words(folder, tokenizer)
+                opened[name] = replace(source, folders=(folder,))
+            parts |= {folder: datasets.load_from_disk(str(folder)) for folder in opened[name].folders}
+        first, *others = parts
         for other in others:
-            if (names := other.documents.column_names) != (columns := first.documents.column_names):
+            if (names := parts[other].column_names) != (columns := parts[first].column_names):
                 raise ValueError(
-                    f"{first.option} and {other.option} differ in their columns ({', '.join(columns)}; "
+                    f"--corpus: {first} and {other} differ in their columns ({', '.join(columns)}; "
                     f"{', '.join(names)}): prepare them alike."
                 )
+        for name, source in opened.items():
+            documents = [parts[folder] for folder in source.folders]
+            joined = documents[0] if len(documents) == 1 else datasets.concatenate_datasets(documents)
+            opened[name] = replace(source, documents=joined)
         return tokenizer, opened
 
     def remove_others(self, output: Path) -> None:
@@ -346,47 +354,32 @@ class Sources(dict[str, Source]):
 
 def prepared_corpora(option: str, paths: Sequence[str]) -> list[Path]:
     """Return the prepared corpora among the paths of a source, or in folders of them; none if all are text."""
-    found = {}
+    corpora_in = {}
     for path in map(Path, paths):
         is_corpus = (path / REPORT_FILE).is_file()
-        found[path] = [path] if is_corpus else sorted(file.parent for file in path.glob(f"*/{REPORT_FILE}"))
-    corpora = [corpus for inside in found.values() for corpus in inside]
-    for path, inside in found.items():
-        is_text = not inside or (inside != [path] and has_text(path))
-        if is_text and corpora:
+        corpora_in[path] = [path] if is_corpus else sorted(file.parent for file in path.glob(f"*/{REPORT_FILE}"))
+    corpora = [corpus for inside in corpora_in.values() for corpus in inside]
+    for path, inside in corpora_in.items():
+        if inside == [path] or (inside and not has_text(path)):
+            continue
+        if corpora:
             raise ValueError(
                 f"{option}: {path} holds text, and {corpora[0]} is a prepared corpus: give one or the other, or "
                 "prepare all of the text with `hf-encoders corpus --input ...`."
             )
-        if is_text:
-            text_files(path, option=f"{option}: ")
+        text_files(path, option=f"{option}: ")  # refuses what is no text
     return corpora
 
 
-def open_corpora(folders: Sequence[Path]) -> datasets.Dataset:
-    """Return several prepared corpora as one; ValueError if some have word starts and others do not."""
-    opened = [datasets.load_from_disk(str(folder)) for folder in folders]
-    columns = opened[0].column_names
-    for folder, documents in zip(folders, opened, strict=True):
-        if documents.column_names != columns:
-            raise ValueError(
-                f"--corpus: {folders[0]} and {folder} differ in their columns ({', '.join(columns)}; "
-                f"{', '.join(documents.column_names)}): prepare them alike."
-            )
-    # A part of more than 2^31 tokens has another list type, of offsets that do not fit into that of the others.
-    large = next((one.features for one in opened if isinstance(one.features[COLUMN], datasets.LargeList)), None)
-    return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
-
-
-def prepared_source(
+def prepared_text(
     name: str,
     source: Source,
     tokenizer: PreTrainedTokenizerBase,
     output: Path,
     turns_column: str | None,
     is_used: bool,
-) -> Source:
-    """Return a source of text, prepared in the output folder; one that no run has used may be made again."""
+) -> Path:
+    """Prepare the text of a source in the output folder, and return its folder; it is rebuilt unless a run used it."""
     folder = output / CORPUS / name if name else output / CORPUS
     if not name and (earlier := sorted(file.parent.name for file in folder.glob(f"*/{REPORT_FILE}"))):
         raise ValueError(
@@ -401,16 +394,13 @@ def prepared_source(
         except OtherSettingsError:
             if is_used:
                 raise
-            print(
-                f"{folder} was prepared from other text or settings, and no run has used it: it is rebuilt.",
-                flush=True,
-            )
+            print(f"{folder} was prepared from other text or settings, and no run used it: it is rebuilt.", flush=True)
             report = prepare_corpus(paths, folder, tokenizer, overwrite=True, **options)
     except ValueError as error:
         raise ValueError(f"{source.option}: {error}") from error
     for warning in report.warnings:
         print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
-    return replace(source, documents=datasets.load_from_disk(str(folder)), folders=(folder,))
+    return folder
 
 
 def trained_tokenizer(recipe: Recipe, sources: Sources, directory: Path, is_used: bool) -> PreTrainedTokenizerBase:
@@ -460,23 +450,6 @@ def needs_similar_words(recipe: Recipe) -> bool:
 def needed_levels(recipe: Recipe) -> set[str]:
     """Return the units longer than words that are masked, `"phrase"` and `"entity"`."""
     return {level for masking in recipe.maskings for level in masking.levels} & set(PREPARED_BY)
-
-
-def check_text(recipe: Recipe) -> None:
-    """Refuse text that is prepared by the run for a recipe that needs more than words.
-
-    Raises:
-        ValueError: naming the units, and the commands to prepare a corpus with them.
-    """
-    if levels := sorted(needed_levels(recipe)):
-        tokenizer = f"hf-encoders tokenizer --family {recipe.family} --input TEXT --output TOKENIZER"
-        options = " ".join(PREPARED_BY[level] for level in levels)
-        corpus = f"hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS {options}"
-        raise ValueError(
-            f"--corpus is text, and {recipe.name} masks units of {' and '.join(levels)}, which text does not mark. "
-            f"First make a tokenizer, `{tokenizer}`, and with it a corpus, `{corpus}` (for Chinese: --language zh "
-            "--word-segmenter jieba, and --lexicon jieba). Then give both: --corpus CORPUS --tokenizer TOKENIZER."
-        )
 
 
 def warning_of_words(recipe: Recipe, language: str) -> str | None:
@@ -535,9 +508,9 @@ def has_level(documents: datasets.Dataset, level: UnitStart) -> bool:
     return True
 
 
-def make_similar_words(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def make_similar_words(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """Learn similar words from a corpus that the run made, if its folder has none yet, and print how far they go."""
     if not (folder / SIMILAR_WORDS_FILE).is_file():
+        documents = datasets.load_from_disk(str(folder))
         table = build_similar_words(documents, tokenizer)
-        path = table.save(folder)
-        print(f"{path}: {describe_similar_words(table, documents, tokenizer)}", flush=True)
+        print(f"{table.save(folder)}: {describe_similar_words(table, documents, tokenizer)}", flush=True)
