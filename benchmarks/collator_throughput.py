@@ -194,7 +194,7 @@ def compare(what: str, rounds: int, contestants: dict[str, Callable[[int], dict]
 def loading(tokenizer, corpus: datasets.Dataset, name: str, length: int, turns: int = 9) -> dict[str, float]:
     """Time examples in random order from the dataset to padded batches of 32; return million real tokens/s."""
     objective = get_objective(name)
-    dataset = objective.make_examples(corpus, length, redraw=False)
+    dataset = objective.dataset_class(corpus, length, redraw=False)
     collator = {"mlm": DataCollatorForMaskedLM, "nsp": DataCollatorForNextSentencePrediction}[name]
     collator = collator(tokenizer, **({"max_length": length} if name == "nsp" else {}))
     rates = []

@@ -1,7 +1,4 @@
-"""One example before masking, and datasets that sample their examples again every epoch.
-
-Options of datasets and collators are shown in their signatures, and names of other libraries are answered with ours.
-"""
+"""One example before masking, datasets that sample their examples again every epoch, and names of options."""
 
 import copy
 import difflib
@@ -21,12 +18,8 @@ from hf_encoders.objectives.randomness import Key
 
 # What transformers, other libraries and the papers' code call it -> what to write here.
 NAMES_ELSEWHERE = {
-    **dict.fromkeys(
-        ("mlm_probability", "mask_prob", "mlm_ratio", "mlm_prob", "masked_lm_prob"), "it is mask_probability here"
-    ),
+    **dict.fromkeys(("mlm_probability", "mask_prob", "mlm_prob", "masked_lm_prob"), "it is mask_probability here"),
     **dict.fromkeys(("whole_word_mask", "do_whole_word_mask"), "write unit='word'"),
-    "mask_replace_prob": "it is mask_replace_probability here",
-    "random_replace_prob": "it is random_replace_probability here",
     "max_predictions_per_seq": "it is max_predictions here",
     "mlm": "leave it out, tokens are always masked",
     "return_tensors": "leave it out, batches are torch tensors",
@@ -37,9 +30,8 @@ NAMES_ELSEWHERE = {
     "block_size": "it is max_length of the dataset",
     "seed": "leave it out, the dataset has it (rows of a plain one follow torch.manual_seed)",
     "processing_class": "it is tokenizer here",
-    "quota": "it is num_masked here",
-    "quota_in_units": "it is share_of_words here",
 }
+Segment = tuple[np.ndarray, np.ndarray | None]  # token ids of a segment, and their bits of `UnitStart`
 
 
 @dataclass(slots=True, repr=False)
@@ -71,9 +63,20 @@ class Example:
     mask_rate: float | None = None
     phase: int = 0
 
+    @classmethod
+    def of(cls, texts: Sequence[Segment], key: Key, **options: Any) -> "Example":
+        """Make an example of segments with the bits of their tokens."""
+        segments, starts = map(list, zip(*texts, strict=True))
+        return cls(segments, key, None if starts[0] is None else starts, **options)
+
     def __repr__(self) -> str:
         tokens = sum(map(len, self.segments))
         return f"{type(self).__name__}({len(self.segments)} segments, {tokens} tokens, {self.key})"
+
+    @property
+    def texts(self) -> list[Segment]:
+        """The segments with the bits of their tokens."""
+        return list(zip(self.segments, self.word_starts or [None] * len(self.segments), strict=True))
 
     def as_text(self) -> "Example":
         """Return the example as one text, for masked language modelling alone."""
@@ -82,11 +85,8 @@ class Example:
 
 def check_draws(epochs_per_draw: int = 1, dupe_factor: int | None = None) -> None:
     """Raise ValueError for options of `EpochDataset` that are not whole numbers of at least 1."""
-    for name, value in (
-        ("epochs_per_draw", epochs_per_draw),
-        ("dupe_factor", 1 if dupe_factor is None else dupe_factor),
-    ):
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+    for name, value in (("epochs_per_draw", epochs_per_draw), ("dupe_factor", dupe_factor)):
+        if value is not None and (not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1):
             raise ValueError(
                 f"{name}={value!r} must be a whole number, at least 1; leave it out to sample again every epoch."
             )
@@ -109,10 +109,8 @@ class EpochDataset(Dataset):
 
     def __init__(self, seed: int, redraw: bool, epochs_per_draw: int = 1, dupe_factor: int | None = None):
         check_draws(epochs_per_draw, dupe_factor)
-        self.seed = seed
-        self.redraw = redraw
-        self.epochs_per_draw = epochs_per_draw
-        self.dupe_factor = dupe_factor
+        self.seed, self.redraw = seed, redraw
+        self.epochs_per_draw, self.dupe_factor = epochs_per_draw, dupe_factor
         # In shared memory, so that persistent workers see it change; -1 before `set_epoch`.
         self._epoch = torch.full((), -1, dtype=torch.int64).share_memory_()
 
@@ -120,8 +118,7 @@ class EpochDataset(Dataset):
         """Return an example, or the list of those of a slice or of several indices."""
         if isinstance(index, slice):
             index = range(*index.indices(len(self)))
-        examples = self.__getitems__([index] if np.ndim(index) == 0 else index)
-        return examples[0] if np.ndim(index) == 0 else examples
+        return self.__getitems__([index])[0] if np.ndim(index) == 0 else self.__getitems__(index)
 
     def __repr__(self) -> str:
         epoch = int(self._epoch)
@@ -149,16 +146,11 @@ class EpochDataset(Dataset):
         return ""
 
     def __getitems__(self, indices: Sequence[int]) -> "list[Example]":
-        """Return the examples of a batch."""
-        return [self.example(index) for index in self.checked(indices).tolist()]
-
-    def checked(self, indices: Sequence[int]) -> np.ndarray:
-        """Indices of examples, each in [0, length), `int64`; negative ones count from the end."""
-        indices = np.asarray(indices, dtype=np.int64)
-        lowest, highest = indices.min(initial=0), indices.max(initial=-1)
-        if len(indices) and not -len(self) <= lowest <= highest < len(self):
-            raise IndexError(f"indices from {lowest} to {highest}, but there are {len(self)} examples.")
-        return np.where(indices < 0, indices + len(self), indices)
+        """Return the examples of a batch; negative indices count from the end."""
+        for index in indices:
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"index {index}, but there are {len(self)} examples.")
+        return [self.example(int(index) % len(self)) for index in indices]
 
     def example(self, index: int) -> "Example":
         """Return example `index`, in [0, length), of the current epoch."""
@@ -173,17 +165,15 @@ class EpochDataset(Dataset):
         self._epoch.fill_(int(epoch))
 
     def at_epoch(self, epoch: int) -> "EpochDataset":
-        """A copy in an epoch of its own; `set_epoch` of one does not change the other."""
+        """Return a copy in another epoch; `set_epoch` of one does not change the other."""
         other = copy.copy(self)
-        other._epoch = torch.full((), -1, dtype=torch.int64)
-        other.set_epoch(epoch)
+        other._epoch = torch.full((), int(epoch))
         return other
 
     def with_seed(self, seed: int) -> "EpochDataset":
-        """A copy with another seed and an epoch of its own; for datasets that compute with their seed only later."""
-        other = copy.copy(self)
+        """Return a copy with another seed, whose epoch is not set."""
+        other = self.at_epoch(-1)
         other.seed = seed
-        other._epoch = torch.full((), -1, dtype=torch.int64).share_memory_()
         return other
 
     @property

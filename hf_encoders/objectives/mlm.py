@@ -1,6 +1,5 @@
 """Masked language modelling: the data collator that masks tokens of examples, and the objective."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
@@ -315,20 +314,3 @@ class MaskedLanguageModelling(Objective):
         """Translation language modelling."""
         words = f"the same in pairs of {', '.join(sources)}: both sides masked, positions begin again at the second"
         return {"translation language modelling": words}
-
-    def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
-        """Perplexity beside that of the unigram distribution, and accuracies."""
-        baseline = f"unigram {math.exp(unigram_cross_entropy):.1f}"
-        value = round(metrics["eval_perplexity"], 2)
-        perplexity = {"task": self.token_term.task, "metric": "perplexity", "value": value, "baseline": baseline}
-        return [perplexity, *super().results(metrics, unigram_cross_entropy)]
-
-    def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
-        """The unigram cross-entropy."""
-        return {f"{self.token_term.name}_loss": ("unigram cross-entropy", unigram_cross_entropy)}
-
-    def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
-        """As the base class, with the perplexity."""
-        perplexity = f"{metrics['eval_perplexity']:.1f} (unigram {math.exp(unigram_cross_entropy):.1f})"
-        tokens, separator, others = super().summary(metrics, unigram_cross_entropy).partition("; ")
-        return f"{tokens}, perplexity {perplexity}{separator}{others}"

@@ -1,9 +1,9 @@
 """A pre-training objective as one object: examples, data collator, model head, loss terms and words for the card."""
 
 import copy
-import dataclasses
 import importlib
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,7 +34,7 @@ class LossTerm:
     weight: float = 1.0  # in the loss
     task: str = "fill-mask"  # of the Hub, for the card's evaluation
     is_per_example: bool = False  # labels are per example, not per token
-    baseline: str | None = None  # accuracy without learning, in words for the card ("chance 0.5")
+    chance: float | None = None  # accuracy of guessing, if that is known
 
 
 class Objective:
@@ -57,6 +57,7 @@ class Objective:
     options_class: ClassVar[type | None] = None  # dataclass of the objective's own options, its arguments
     initial: Any = None  # checkpoint that new models begin as (`Initial`); None: fresh weights
     needs: str | None = None  # what it cannot be trained without, and how to give it, if `hf-encoders pretrain` cannot
+    held_out_options: ClassVar[tuple[str, ...]] = ()  # of the dataset, which held-out examples have too: no artefacts
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -64,7 +65,7 @@ class Objective:
         return {term.name: term.weight for term in self.terms}
 
     def model_class(self, config_class: type[PreTrainedConfig]) -> type[PreTrainedModel]:
-        """The family's class with the heads of the objective.
+        """Return the family's class with the heads of the objective.
 
         Raises:
             ValueError: if the family does not have them.
@@ -73,33 +74,34 @@ class Objective:
         if missing:
             families = getattr(transformers, self.auto_class)._model_mapping._extra_content  # those registered here
             able = [config.model_type for config in families if not self._model_class(config)[1]]
-            others = [name for name, one in objectives().items() if not one._model_class(config_class)[1]]
+            objectives_of_family = [
+                name for name, objective in objectives().items() if not objective._model_class(config_class)[1]
+            ]
             raise ValueError(
                 f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use "
-                f"{' or '.join(others)}, or the family {' or '.join(able)}."
+                f"{' or '.join(objectives_of_family)}, or the family {' or '.join(able)}."
             )
         return model_class
 
     def _model_class(self, config_class: type[PreTrainedConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
-        """The family's class, and what it has no head for."""
+        """Return the family's class, and what it has no head for."""
         model_class = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
         terms = getattr(model_class, "loss_terms", {})
         return model_class, [term.items for term in self.terms if term.name not in terms]
 
     def with_options(self, **options: Any) -> "Objective":
-        """The objective with its own options.
+        """Return the objective with its own options.
 
         Raises:
             ValueError: naming an option that it does not have, or with an invalid value.
         """
         if not options:
             return self
-        known = (
-            [] if self.options_class is None else [option.name for option in dataclasses.fields(self.options_class)]
-        )
-        if unknown := [name for name in options if name not in known]:
-            remedy = f"its options are {', '.join(known)}" if known else "it has none: leave options out"
-            raise ValueError(f"options: {self.name} has no option {unknown[0]!r}: {remedy}.")
+        known = [] if self.options_class is None else list(inspect.signature(self.options_class).parameters)
+        for name in options:
+            if name not in known:
+                remedy = f"its options are {', '.join(known)}" if known else "it has none: leave options out"
+                raise ValueError(f"options: {self.name} has no option {name!r}: {remedy}.")
         try:
             return type(self)(**options)
         except (TypeError, ValueError) as error:
@@ -111,13 +113,13 @@ class Objective:
         return self.initial is not None
 
     def of_checkpoint(self, initial: Any) -> "Objective":
-        """The same for models that begin as a checkpoint, an `Initial`."""
+        """Return the objective for models that are initialised from a checkpoint, an `Initial`."""
         objective = copy.copy(self)
         objective.initial = initial
         return objective
 
     def model_fields(self, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
-        """Fields of a new model's configuration that are decided, unless the recipe does: the checkpoint's."""
+        """Return the fields of a new model's configuration that the recipe may replace: the checkpoint's."""
         return {} if self.initial is None else self.initial.fields
 
     def facts(self) -> dict[str, Any]:
@@ -125,36 +127,27 @@ class Objective:
         return {} if self.initial is None else {INITIAL: self.initial.facts}
 
     def new_model(self, config: PreTrainedConfig) -> PreTrainedModel:
-        """A model with fresh weights, or those of the checkpoint."""
+        """Return a model with fresh weights, or those of the checkpoint."""
         if self.initial is None or torch.get_default_device().type == "meta":  # a model without memory, for a plan
             return getattr(transformers, self.auto_class).from_config(config)
         return self.initial.model(config)
 
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The model in the folder that a trained one is saved to, which the card describes."""
+        """Return the model in the folder that a trained one is saved to, which the card describes."""
         return model
-
-    def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of `make_examples` that held-out examples have too: none that is an artefact."""
-        return {}
-
-    def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
-        """The dataset of examples, of at most `max_length` tokens each."""
-        return self.dataset_class(documents, max_length, **options)
 
     def make_parallel_examples(
         self, documents: datasets.Dataset, max_length: int, languages: Sequence[str], **options: Any
     ) -> EpochDataset:
-        """The dataset of examples of a parallel corpus: translation language modelling, for objectives that have it.
+        """Return the examples of a parallel corpus: translation language modelling, for objectives that have it.
 
-        A source of a run is parallel if `parallel_languages(folder)` is not None: these are the `languages`. Its
-        examples need a collator with `first_position`, `config_class.position_rows(0, tokenizer.pad_token_id)`.
+        They need a collator with `first_position`, `config_class.position_rows(0, tokenizer.pad_token_id)`.
 
         Args:
             documents (`datasets.Dataset`): Documents of two sentences.
             max_length (`int`): Longest example in tokens, special tokens included.
             languages (`Sequence[str]`): Names of the languages of the two sentences.
-            options: As of `make_examples`; those of blocks of text have no effect on pairs.
+            options: As of `dataset_class`; those of blocks of text have no effect on pairs.
 
         Raises:
             ValueError: If the objective takes no parallel text, or no pair fits.
@@ -172,7 +165,7 @@ class Objective:
     def make_collator(
         self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any
     ) -> Any:
-        """The data collator: examples -> arguments of the model's `forward`.
+        """Return the data collator.
 
         `options` are those of `masking`, `packed`, and where there is parallel text or a model with language
         embeddings `first_position` and `lang2id`.
@@ -180,36 +173,35 @@ class Objective:
         return self.collator_class(tokenizer, **options)
 
     def check_options(self, examples: Mapping[str, Any], masking: Mapping[str, Any]) -> None:
-        """Refuse unknown or invalid options of `make_examples` and `make_collator` before there is text.
+        """Refuse unknown or invalid options of the dataset and the data collator before there is text.
 
         Raises:
             ValueError: naming the option; and as `example_options` and `masking_options`.
         """
-        parameters = inspect.signature(self.dataset_class).parameters
-        own = [name for name in parameters if name not in GIVEN_BY_THE_RUN]
         if not callable(masking.get("word_starts", WordStarts)):
             raise ValueError(f"masking: word_starts={masking['word_starts']!r} is set by presets only: leave it out.")
-        for key, kind, options, others in (
-            ("examples", self.example_options, examples, own),
-            ("masking", self.masking_options, {**self.default_masking, **masking}, []),
+        options_of_dataset = dict(inspect.signature(self.dataset_class).parameters)
+        for name in GIVEN_BY_THE_RUN:
+            options_of_dataset.pop(name, None)
+        options_of_masking = inspect.signature(self.masking_options).parameters
+        for key, kind, options, known in (
+            ("examples", self.example_options, examples, options_of_dataset),
+            ("masking", self.masking_options, {**self.default_masking, **masking}, options_of_masking),
         ):
-            fields = [] if kind is None else [option.name for option in dataclasses.fields(kind)]
-            known = list(dict.fromkeys([*others, *fields]))
-            unknown = [name for name in options if name not in known]
-            if unknown:
-                remedy = NAMES_ELSEWHERE.get(unknown[0], f"its options are {', '.join(known)}")
-                raise ValueError(f"{key}: {self.name} has no option {unknown[0]!r}: {remedy}.")
-            defaults = {name: parameters[name].default for name in others}
-            defaults |= {} if kind is None else {option.name: option.default for option in dataclasses.fields(kind)}
             for name, value in options.items():
-                if isinstance(defaults[name], bool) and not isinstance(value, bool):
+                if name not in known:
+                    remedy = NAMES_ELSEWHERE.get(name, f"its options are {', '.join(known)}")
+                    raise ValueError(f"{key}: {self.name} has no option {name!r}: {remedy}.")
+                if isinstance(known[name].default, bool) and not isinstance(value, bool):
                     raise ValueError(f"{key}: {name}={value!r} must be true or false.")
             try:
                 check_draws(**{name: options[name] for name in ("epochs_per_draw", "dupe_factor") if name in options})
                 if kind is not None:
-                    kind(**{name: value for name, value in options.items() if name in fields})
+                    kind(**{n: options[n] for n in inspect.signature(kind).parameters if n in options})
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{key}: {error}") from error
+
+    # --- what the log and the card say ---
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
@@ -228,38 +220,56 @@ class Objective:
         """Describe what is predicted of parallel text, for the card, from the names of those sources."""
         return {}
 
-    def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
-        """Entries of the card's evaluation, with their baselines, from the metrics of an evaluation (`eval_...`)."""
-        entries = []
-        for term in self.terms:
-            if f"eval_{term.name}_accuracy" in metrics:
-                value = round(metrics[f"eval_{term.name}_accuracy"], 4)
-                entry = {"task": term.task, "metric": "accuracy", "value": value}
-                entries.append(entry if term.baseline is None else {**entry, "baseline": term.baseline})
-        return entries
+    def scores(
+        self, term: LossTerm, metrics: Mapping[str, float], unigram_cross_entropy: float
+    ) -> list[dict[str, Any]]:
+        """Return metrics of an evaluation (`eval_...`) besides the loss of a term, with baselines."""
+        scores = []
+        if self.token_term is not None and term.name == self.token_term.name:
+            baseline = f"unigram {math.exp(unigram_cross_entropy):.1f}"
+            scores.append(
+                {"metric": "perplexity", "value": round(metrics["eval_perplexity"], 2), "baseline": baseline}
+            )
+        if (accuracy := metrics.get(f"eval_{term.name}_accuracy")) is not None:
+            scores.append({"metric": "accuracy", "value": round(accuracy, 4)})
+            if term.chance is not None:
+                scores[-1]["baseline"] = f"chance {term.chance}"
+        return scores
 
-    def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
-        """Losses without learning, in words and nats: `{"mlm_loss": ("unigram cross-entropy", 6.4)}`."""
-        return {}
+    def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
+        """Return entries of the card's evaluation from the metrics of an evaluation."""
+        return [
+            {"task": term.task, **score}
+            for term in self.terms
+            for score in self.scores(term, metrics, unigram_cross_entropy)
+        ]
 
     def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
-        """The metrics of an evaluation (`eval_...`) in a line."""
-        parts = []
+        """Return the metrics of an evaluation in a line."""
+        terms = []
         for term in self.terms:
-            metric = f"eval_{term.name}"
-            if f"{metric}_loss" in metrics:
-                parts.append(f"{term.items} loss {metrics[f'{metric}_loss']:.3f}")
-                if f"{metric}_nats_per_byte" in metrics:
-                    parts[-1] += f" ({metrics[f'{metric}_nats_per_byte']:.3f} nats per byte)"
-            if f"{metric}_accuracy" in metrics:
-                parts[-1] += f", accuracy {metrics[f'{metric}_accuracy']:.1%}"
-        return "; ".join(parts)
+            loss, per_byte = (metrics.get(f"eval_{term.name}_{name}") for name in ("loss", "nats_per_byte"))
+            words = [] if loss is None else [f"loss {loss:.3f}"]
+            words += [] if per_byte is None else [f"{per_byte:.3f} nats per byte"]
+            for score in self.scores(term, metrics, unigram_cross_entropy):
+                baseline = f" ({score['baseline']})" if "baseline" in score else ""
+                words.append(f"{score['metric']} {score['value']}{baseline}")
+            terms.append(f"{term.items} {', '.join(words)}")
+        return "; ".join(terms)
 
     def losses(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""
+        """Return the losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""
         names = {f"{term.items}, held-out": f"eval_{term.name}_loss" for term in self.terms}
         names |= {f"{term.items}, held-out, per byte": f"eval_{term.name}_nats_per_byte" for term in self.terms}
         return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
+
+    def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
+        """Return losses without learning, in words and nats: `{"mlm_loss": ("unigram cross-entropy", 6.4)}`."""
+        of_chance = {term.name: ("chance", -math.log(term.chance)) for term in self.terms if term.chance is not None}
+        of_tokens = (
+            {} if self.token_term is None else {self.token_term.name: ("unigram cross-entropy", unigram_cross_entropy)}
+        )
+        return {f"{name}_loss": baseline for name, baseline in {**of_tokens, **of_chance}.items()}
 
 
 def register_objective(objective: Objective) -> None:

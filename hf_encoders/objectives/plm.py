@@ -392,11 +392,8 @@ class PermutationLanguageModelling(MaskedLanguageModelling):
     masking_options = Permutation
     fills_masks = False
     is_in_transformers = False  # its collator is another procedure
+    held_out_options = ("reuse",)  # the text before a chunk
     least_documents = 2  # random second segments are from another document of the same part
-
-    def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the option of the text before a chunk."""
-        return {name: value for name, value in examples.items() if name == "reuse"}
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]

@@ -381,20 +381,14 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             "masked language modelling, by the generator": f"{generated}; it is in the folder `{GENERATOR_FOLDER}`",
         }
 
-    def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
-        """As the base class: of the generator, and of detection beside calling every token original."""
+    def scores(
+        self, term: LossTerm, metrics: Mapping[str, float], unigram_cross_entropy: float
+    ) -> list[dict[str, Any]]:
+        """As the base class: of the generator, and of detection next to calling every token original."""
+        scores = super().scores(term, metrics, unigram_cross_entropy)
+        if term.name == MASKED_TOKENS.name:
+            return [{**score, "metric": f"{score['metric']} of the generator"} for score in scores]
         share = metrics.get("eval_rtd_label_1_share")
-        found = []
-        for entry in super().results(metrics, unigram_cross_entropy):
-            if entry["task"] == MASKED_TOKENS.task:
-                entry = {**entry, "metric": f"{entry['metric']} of the generator"}
-            elif share is not None:
-                entry = {**entry, "baseline": f"all original {1 - share:.4f}"}
-            found.append(entry)
-        return found
-
-    def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
-        """As the base class, with the accuracy of calling every token original."""
-        share = metrics.get("eval_rtd_label_1_share")
-        more = "" if share is None else f" (all original: {1 - share:.1%})"
-        return super().summary(metrics, unigram_cross_entropy) + more
+        return (
+            scores if share is None else [{**score, "baseline": f"all original {1 - share:.4f}"} for score in scores]
+        )

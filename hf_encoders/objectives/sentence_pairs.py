@@ -1,6 +1,7 @@
 """Next-sentence prediction (BERT) and sentence-order prediction (ALBERT): chunks, pairs, collators, objectives.
 
-Documents are cut for a whole epoch at once, and each chunk is divided into two segments. Two ways:
+Documents are cut into chunks, runs of consecutive sentences, for a whole epoch at once; each chunk is divided into two
+segments; a pair is made of each, with another second segment or swapped; data collators mask its tokens.
 
 `whole_sentence_chunks`: in an epoch every token of the corpus is in exactly one example, and nothing is truncated: a
 sentence that does not fit begins the next chunk, and only one longer than an example is split. Three rules keep the
@@ -17,23 +18,28 @@ A pair that is word for word the same whatever its label gets none: second segme
 and a chunk of two equal segments has no order.
 
 `original_chunks`: as `create_pretraining_data.py` of google-research/bert and google-research/albert, which truncate.
+Papers: https://arxiv.org/abs/1810.04805 and https://arxiv.org/abs/1909.11942, section 3.1 of both.
 """
 
 import math
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
 import torch
+from datasets.fingerprint import get_temporary_cache_files_directory
+from filelock import FileLock
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.objectives.batch import IGNORED, Row
-from hf_encoders.objectives.dataset import CorpusDataset, Example, refuse_unknown_options, with_options_of
+from hf_encoders.objectives.dataset import CorpusDataset, Example, Segment, refuse_unknown_options, with_options_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
@@ -41,9 +47,7 @@ from hf_encoders.objectives.randomness import Key, RandomStream, generator
 
 SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 RUN_LENGTH = 16  # examples: documents are cut in runs of about as many, each from its front or from its back
-WAITING = (
-    16  # chunks that wait for a partner: all but one in a thousand find one where no document is most of the text
-)
+WAITING = 16  # chunks that wait for a partner: all but one in a thousand find one where documents are many
 # Lengths of second segments that are exchanged differ by at most this share of an example; in a small text, by what
 # this many chunks differ on average.
 LENGTH_TOLERANCE, CHUNKS_APART = 1 / 100, 4
@@ -87,7 +91,18 @@ class ChunkRule:
                 raise ValueError(f"{name}: no effect with segments='sentences'; leave it out.")
 
 
-Text = tuple[np.ndarray, np.ndarray | None]  # token ids of a segment, and their bits of `UnitStart`
+# A row for each chunk of an epoch, in the order of the text; positions count the corpus's tokens.
+CHUNK = np.dtype(
+    [
+        ("begin", np.int64),
+        ("middle", np.int64),  # where the second segment begins; `end` for a chunk of one sentence, which has none
+        ("end", np.int64),  # excluded
+        ("other_begin", np.int64),  # segment in place of the second one of a negative, from another document
+        ("other_end", np.int64),  # equal to `other_begin` for positives
+        ("has_next", bool),  # whether it has a label in next-sentence prediction
+        ("has_order", bool),  # whether it has one in sentence-order prediction
+    ]
+)
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -95,69 +110,59 @@ class ChunkExample(Example):
     """A chunk, before a pair is made of it: its two segments, or one for a chunk of a single sentence.
 
     Args:
-        replacement (`Text`, *optional*): Segment from elsewhere that a negative of next-sentence prediction has in
+        replacement (`Segment`, *optional*): Segment from elsewhere that a negative of next-sentence prediction has in
             place of its second one; None for positives.
         has_next (`bool`): Whether it has a label in next-sentence prediction.
         has_order (`bool`): Whether it has one in sentence-order prediction.
         begin (`int`): Its first token in the corpus.
-        reused (`Text`, *optional*): Text before it, for XLNet.
+        reused (`Segment`, *optional*): Text before it, for XLNet.
         num_documents (`int`): Documents of the corpus; 0 for a row of a plain dataset, which has no others.
         max_length (`int`): Longest example in tokens, special tokens included; original chunks may be longer.
         rule (`ChunkRule`): How it was cut.
     """
 
-    replacement: Text | None = None
+    replacement: Segment | None = None
     has_next: bool
     has_order: bool
     begin: int = 0
-    reused: Text | None = None
+    reused: Segment | None = None
     num_documents: int = 0
     max_length: int
     rule: ChunkRule
 
-    @property
-    def texts(self) -> list[Text]:
-        """Its segments."""
-        return list(zip(self.segments, self.word_starts or [None] * len(self.segments), strict=True))
-
-    def with_texts(self, texts: list[Text], **options: Any) -> Example:
+    def with_segments(self, texts: Sequence[Segment], **options: Any) -> Example:
         """Return an example of other segments; `options` are arguments of `Example`."""
-        segments, starts = map(list, zip(*texts, strict=True))
         languages = self.languages and self.languages[:1] * len(texts)
-        options = {"languages": languages, "mask_rate": self.mask_rate, "phase": self.phase, **options}
-        return Example(segments, self.key, None if starts[0] is None else starts, **options)
+        return Example.of(texts, self.key, languages=languages, mask_rate=self.mask_rate, phase=self.phase, **options)
 
     def as_text(self) -> Example:
         """Return the chunk as one text, for masked language modelling alone."""
+        self.refuse_put_back("masked language modelling alone")
+        most = self.max_length - SPECIAL_TOKENS + 1  # a separator fewer than a pair
+        starts = None if self.word_starts is None else np.concatenate(self.word_starts)[:most]
+        return self.with_segments([(np.concatenate(self.segments)[:most], starts)])
+
+    def refuse_put_back(self, objective: str) -> None:
+        """Raise ValueError for a chunk that is cut for next-sentence prediction."""
         if self.rule.put_back:
             raise ValueError(
                 "put_back=True cuts chunks for next-sentence prediction, and parts of them would be seen twice: leave "
-                "it out of DocumentChunks for masked language modelling alone."
+                f"it out of DocumentChunks for {objective}."
             )
-        most = self.max_length - SPECIAL_TOKENS + 1  # a separator fewer than a pair
-        starts = None if self.word_starts is None else np.concatenate(self.word_starts)[:most]
-        return self.with_texts([(np.concatenate(self.segments)[:most], starts)])
 
 
-class Chunks(NamedTuple):
-    """All chunks of a corpus in an epoch, in the order of the text; positions count its tokens, arrays are `(C,)`."""
+def cut_corpus(corpus: FlatCorpus, max_length: int, rule: ChunkRule, key: Key) -> np.recarray:
+    """Cut a corpus without empty documents and sentences for an epoch: rows of `CHUNK`.
 
-    begin: np.ndarray
-    middle: np.ndarray  # where the second segment begins; `end` for a chunk of a single sentence, which has none
-    end: np.ndarray  # excluded
-    other_begin: np.ndarray  # segment in place of the second one of a negative, from another document
-    other_end: np.ndarray  # equal to `other_begin` for positives
-    has_next: np.ndarray  # whether a chunk has a label in next-sentence prediction
-    has_order: np.ndarray  # whether it has one in sentence-order prediction
-
-
-def cut_corpus(corpus: FlatCorpus, max_length: int, rule: ChunkRule, key: Key) -> Chunks:
-    """Cut a corpus without empty documents and sentences for an epoch; `key` is that of its first chunk."""
+    `key` is that of the first chunk.
+    """
     cut = original_chunks if rule.original_code else whole_sentence_chunks
     return cut(corpus, max_length - SPECIAL_TOKENS, rule, generator(key, RandomStream.CHUNKS))
 
 
-def whole_sentence_chunks(corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: np.random.Generator) -> Chunks:
+def whole_sentence_chunks(
+    corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: np.random.Generator
+) -> np.recarray:
     """Cut documents into chunks of at most `capacity` tokens, by the three rules above."""
     lengths, sizes = np.diff(corpus.sentence_offsets), []
     for first, last in pairwise(corpus.document_offsets.tolist()):
@@ -187,7 +192,7 @@ def whole_sentence_chunks(corpus: FlatCorpus, capacity: int, rule: ChunkRule, ra
     for i in np.flatnonzero(has_order & (middle - begin == end - middle)):
         has_order[i] = (corpus.tokens[begin[i] : middle[i]] != corpus.tokens[middle[i] : end[i]]).any()
     has_order[has_order] = has_opposite((middle - begin)[has_order], (end - middle)[has_order], random)
-    return Chunks(begin, middle, end, other_begin, other_end, has_next, has_order)
+    return np.rec.fromarrays([begin, middle, end, other_begin, other_end, has_next, has_order], dtype=CHUNK)
 
 
 def runs_of(lengths: list[int], num_tokens: int, random: np.random.Generator) -> Iterator[list[int]]:
@@ -303,7 +308,7 @@ def pair_up(candidates: list[int], fit: Callable[[int, int], bool]) -> list[tupl
     return pairs
 
 
-def original_chunks(corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: np.random.Generator) -> Chunks:
+def original_chunks(corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: np.random.Generator) -> np.recarray:
     """Cut documents as BERT's and ALBERT's own code does (`create_instances_from_document`), artefacts included.
 
     - A chunk takes sentences until it reaches its target length, and the pair is truncated to `capacity`: the text cut
@@ -349,7 +354,7 @@ def original_chunks(corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: 
             sentence = middle if is_random and rule.put_back else end
 
     bounds = corpus.sentence_offsets[np.array(chunks).reshape(-1, 5).T]
-    return Chunks(*bounds, has_next=np.ones(len(chunks), dtype=bool), has_order=bounds[1] < bounds[2])
+    return np.rec.fromarrays([*bounds, np.ones(len(chunks), dtype=bool), bounds[1] < bounds[2]], dtype=CHUNK)
 
 
 class DocumentChunks(CorpusDataset):
@@ -399,9 +404,10 @@ class DocumentChunks(CorpusDataset):
                 "documents holds no document of two sentences, and a sentence pair needs one: separate documents by "
                 "blank lines and put several sentences into each, or train without a pair objective (mlm)."
             )
-        self._plan: tuple[int, Chunks, int] | None = None
+        self.plans = Path(get_temporary_cache_files_directory(), f"chunks-{uuid.uuid4().hex}")
+        self._plan: tuple[int, np.recarray, int] | None = None
         chunks = self.plan(0)
-        self.num_chunks = len(chunks.begin)
+        self.num_chunks = len(chunks)
         if not (chunks.middle < chunks.end).any():
             raise ValueError(
                 f"max_length={self.max_length} leaves no room for two neighbouring sentences of documents, which are "
@@ -410,7 +416,7 @@ class DocumentChunks(CorpusDataset):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_plan": None}
+        return {**vars(self), "_plan": None}
 
     def __len__(self) -> int:
         return self.num_chunks
@@ -420,23 +426,27 @@ class DocumentChunks(CorpusDataset):
         return [f"{len(self):,} chunks of {self.corpus!r}", f"max_length={self.max_length}"]
 
     def with_seed(self, seed: int) -> "DocumentChunks":
-        """Return a copy with another seed, its own epoch, and the chunks of that seed."""
+        """Return a copy with another seed, whose epoch is not set, with the chunks of that seed."""
         other = super().with_seed(seed)
         other._plan = None
-        other.num_chunks = len(other.plan(0).begin)
+        other.num_chunks = len(other.plan(0))
         return other
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, from 0, and cut its chunks, so that workers started later do not each have to."""
-        super().set_epoch(epoch)
-        self.plan(self.draw)
+    def plan(self, draw: int) -> np.recarray:
+        """Return all chunks of a sample, in the order of the text.
 
-    def plan(self, draw: int) -> Chunks:
-        """Return all chunks of a sample, in the order of the text."""
+        Whoever of the process and its workers needs them first cuts them, into a file that all map into memory.
+        """
         if self._plan is None or self._plan[0] != draw:
             key = Key(self.seed, draw, 0)
-            chunks = cut_corpus(self.corpus, self.max_length - self.num_reused, self.rule, key)
-            rotation = generator(key, RandomStream.CHUNK_ROTATION).integers(max(len(chunks.begin), 1))
+            self.plans.mkdir(parents=True, exist_ok=True)
+            file, outdated = (self.plans / f"{self.seed}-{number}.npy" for number in (draw, draw - 2))
+            with FileLock(f"{file}.lock"):
+                if not file.exists():
+                    np.save(file, cut_corpus(self.corpus, self.max_length - self.num_reused, self.rule, key))
+                    outdated.unlink(missing_ok=True)
+            chunks = np.load(file, mmap_mode="r").view(np.recarray)
+            rotation = generator(key, RandomStream.CHUNK_ROTATION).integers(max(len(chunks), 1))
             self._plan = draw, chunks, int(rotation)
         return self._plan[1]
 
@@ -444,15 +454,12 @@ class DocumentChunks(CorpusDataset):
         """Return chunk `index` of the current epoch."""
         draw = self.draw
         chunks = self.plan(draw)
-        if len(chunks.begin) != self.num_chunks:
-            index = (index + self._plan[2]) % len(chunks.begin)
-        begin, middle, end, other, other_end, has_next, has_order = (array[index].item() for array in chunks)
-        texts = [self.text(begin, middle), self.text(middle, end)] if middle < end else [self.text(begin, end)]
-        segments, starts = map(list, zip(*texts, strict=True))
-        return ChunkExample(
-            segments,
+        if len(chunks) != self.num_chunks:
+            index = (index + self._plan[2]) % len(chunks)
+        begin, middle, end, other, other_end, has_next, has_order = chunks[index].item()
+        return ChunkExample.of(
+            [self.text(begin, middle), self.text(middle, end)] if middle < end else [self.text(begin, end)],
             Key(self.seed, draw, index),
-            None if starts[0] is None else starts,
             replacement=self.text(other, other_end) if other < other_end else None,
             has_next=has_next,
             has_order=has_order,
@@ -500,11 +507,7 @@ def sentence_order_pair(chunk: ChunkExample) -> Example:
     A chunk without a label stays in order. In the original code a single sentence gets a random second segment and
     label 1.
     """
-    if chunk.rule.put_back:
-        raise ValueError(
-            "put_back=True cuts chunks for next-sentence prediction, and parts of them would be seen twice: leave it "
-            "out of DocumentChunks for sentence-order prediction."
-        )
+    chunk.refuse_put_back("sentence-order prediction")
     if chunk.rule.original_code and len(chunk.segments) == 1:
         return make_pair(chunk, [*chunk.texts, chunk.replacement], 1)
     if not chunk.has_order:
@@ -514,7 +517,7 @@ def sentence_order_pair(chunk: ChunkExample) -> Example:
     return make_pair(chunk, chunk.texts, 0)
 
 
-def make_pair(chunk: ChunkExample, texts: list[Text], label: int) -> Example:
+def make_pair(chunk: ChunkExample, texts: list[Segment], label: int) -> Example:
     """Make an example of one or two segments that fits, as `truncate_seq_pair` does.
 
     Tokens are removed until it fits, one at a time, from the longer segment (the second of two equally long ones),
@@ -532,7 +535,7 @@ def make_pair(chunk: ChunkExample, texts: list[Text], label: int) -> Example:
         for i, (ids, starts) in enumerate(texts):
             kept = slice(begin[i], end[i])
             texts[i] = ids[kept], None if starts is None else starts[kept]
-    return chunk.with_texts(texts, token_types=[0, 1][: len(texts)], labels={"pair": label})
+    return chunk.with_segments(texts, token_types=[0, 1][: len(texts)], labels={"pair": label})
 
 
 def chunk_of_sentences(sentences: list[np.ndarray], key: Key, max_length: int) -> ChunkExample:
@@ -682,9 +685,7 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     pair_of = staticmethod(sentence_order_pair)
 
 
-SENTENCE_PAIRS = LossTerm(
-    "pair", "sentence pairs", task="text-classification", is_per_example=True, baseline="chance 0.5"
-)
+SENTENCE_PAIRS = LossTerm("pair", "sentence pairs", task="text-classification", is_per_example=True, chance=0.5)
 SAME_HALF = 0.02  # difference from one half that is rounding, and sampling of few examples
 
 
@@ -725,10 +726,6 @@ class SentencePairObjective(MaskedLanguageModelling):
         if logged.get("pair_share") == 0:
             pairs = "not trained, because no example had two segments"
         return {**super().describe(collator, mask_rates, examples, logged), self.title: pairs}
-
-    def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
-        """Return the unigram cross-entropy, and that of a coin toss for pairs."""
-        return {**super().loss_baselines(unigram_cross_entropy), "pair_loss": ("chance", math.log(2))}
 
 
 class NextSentencePrediction(SentencePairObjective):

@@ -272,7 +272,8 @@ class Run:
         """
         sources, seed = Sources.of(documents), self.arguments.seed
         most = max(EVAL_EXAMPLES // len(sources), FEWEST_EVAL_EXAMPLES)
-        options, evaluated = self.objective.held_out_options(self.recipe.examples), {}
+        names, evaluated = self.objective.held_out_options, {}
+        options = {name: value for name, value in self.recipe.examples.items() if name in names}
         for name, source in sources.items():
             try:
                 # A mixture says by itself that it is not drawn again.

@@ -94,7 +94,7 @@ class Source:
         try:
             if self.is_parallel:
                 return objective.make_parallel_examples(self.documents, max_length, self.languages, **draws)
-            return objective.make_examples(self.documents, max_length, **options, **draws)
+            return objective.dataset_class(self.documents, max_length, **options, **draws)
         except ValueError as error:
             if self.option == "--corpus":
                 raise

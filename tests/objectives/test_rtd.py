@@ -401,7 +401,7 @@ def test_what_the_card_says():
         ("fill-mask", "accuracy of the generator"),
         ("token-classification", "accuracy"),
     }
-    assert "accuracy 93.0% (all original: 91.0%)" in objective.summary(metrics, 6.0)
+    assert "accuracy 0.93 (all original 0.9100)" in objective.summary(metrics, 6.0)
     described = objective.describe(
         DataCollatorForReplacedTokenDetection(make_tokenizer()), (), {}, {"mask_rate": 0.15, "rtd_label_1_share": 0.09}
     )
