@@ -1,4 +1,4 @@
-"""Masking of tokens for the MLM objective: its options, how they read on a card, and the masker.
+"""Masking of tokens for the MLM objective: its options, how they read on a card, units, and the masker.
 
 15 % of the tokens are predicted; of those, 80 % are replaced by the mask token, 10 % by a random token and 10 % stay
 (BERT, section 3.1). By default special tokens are neither counted, masked nor used as random tokens; the number to
@@ -8,18 +8,28 @@ combines them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
 from hf_encoders.inputs import is_number
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
+
+
+if TYPE_CHECKING:
+    from hf_encoders.corpus.similar_words import SimilarWords
+
+
+SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
+# Options of `hf-encoders corpus` that mark units longer than words.
+PREPARED_BY = {"phrase": "--phrases", "entity": "--lexicon FILE"}
+MOST_WORDS = 32  # of a phrase or an entity, a Chinese character perhaps each; a text of more has a unit that begins
 
 
 class Text(NamedTuple):
@@ -56,18 +66,11 @@ class WordUnits:
         return (text.column & UnitStart.WORD != 0) | text.begins | text.special
 
 
-# Options of `hf-encoders corpus` that mark units longer than words.
-PREPARED_BY = {"phrase": "--phrases", "entity": "--lexicon FILE"}
-MOST_WORDS = 32  # of a phrase or an entity, a Chinese character perhaps each; a text of more has a unit that begins
-
-
 class PreparedUnits:
-    """Say where units begin that `hf-encoders corpus` has marked."""
+    """Say where units begin that `hf-encoders corpus` has marked, every other word being one too."""
 
-    unit: ClassVar[str]
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: "Masking"):
-        pass
+    def __init__(self, unit: str, tokenizer: PreTrainedTokenizerBase, masking: "Masking"):
+        self.unit = unit
 
     def __call__(self, text: Text) -> np.ndarray:
         """Return where units of the text begin, `bool` of shape `(C,)`.
@@ -86,26 +89,19 @@ class PreparedUnits:
         return starts | text.begins | text.special
 
 
-class PhraseUnits(PreparedUnits):
-    """Collocations, and every other word."""
-
-    unit = "phrase"
-
-
-class EntityUnits(PreparedUnits):
-    """Names, and every other word."""
-
-    unit = "entity"
-
-
-SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
 # Units that partition a text, and so may be mixed; n-grams and spans are runs of words. A class in a file of its own
 # and a row here make a new one.
 UNITS: dict[str, Callable[[PreTrainedTokenizerBase, "Masking"], Callable[[Text], np.ndarray]]] = {
     "token": TokenUnits,
     "word": WordUnits,
-    "phrase": PhraseUnits,
-    "entity": EntityUnits,
+    "phrase": partial(PreparedUnits, "phrase"),
+    "entity": partial(PreparedUnits, "entity"),
+}
+CHOICES = {
+    "unit": (*UNITS, "ngram", "span"),
+    "num_masked": ("rounded", "nearest", "bernoulli"),
+    "replacement_per": ("token", "word", "unit"),
+    "random_tokens": ("ordinary", "ordinary_and_mask", "any"),
 }
 
 
@@ -192,37 +188,26 @@ class Masking:
     random_tokens: str = "ordinary"
 
     def __post_init__(self):
-        for name, choices in (
-            ("unit", (*UNITS, "ngram", "span")),
-            ("num_masked", ("rounded", "nearest", "bernoulli")),
-            ("replacement_per", ("token", "word", "unit")),
-            ("random_tokens", ("ordinary", "ordinary_and_mask", "any")),
+        for name, choices in CHOICES.items():
+            value = vars(self)[name]
+            if value not in choices:
+                raise ValueError(f"{name}={value!r} is not known: use one of {', '.join(choices)}.")
+        for name, most, example in (
+            ("mask_probability", 1, "the papers use 0.15"),
+            ("span_end_probability", 1, "SpanBERT uses 0.2"),
+            ("frequency_power", 2, "DistilBERT uses 0.7"),
         ):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(choices)}.")
-        if not (is_number(self.mask_probability) and 0 < self.mask_probability <= 1):
-            raise ValueError(f"mask_probability={self.mask_probability!r} must be in (0, 1]; the papers use 0.15.")
+            value = vars(self)[name]
+            if not (is_number(value) and 0 < value <= most) and (name, value) != ("frequency_power", None):
+                raise ValueError(f"{name}={value!r} must be above 0 and at most {most}; {example}.")
         for name in ("max_predictions", "max_ngram", "max_span"):
-            value = getattr(self, name)
+            value = vars(self)[name]
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise ValueError(f"{name}={value} must be a whole number of at least 1.")
-        if not (is_number(self.span_end_probability) and 0 < self.span_end_probability < 1):
+        if not (all(is_number(kind) and kind >= 0 for kind in self.kinds) and sum(self.kinds) <= 1 + 1e-9):
             raise ValueError(
-                f"span_end_probability={self.span_end_probability!r} must be in (0, 1); SpanBERT uses 0.2."
-            )
-        power = self.frequency_power
-        if power is not None and not (is_number(power) and 0 < power <= 2):
-            raise ValueError(f"frequency_power={power!r} must be above 0 and at most 2; DistilBERT uses 0.7.")
-        self._check_probabilities()
-        self._check_combinations()
-
-    def _check_probabilities(self) -> None:
-        replaced = self.mask_replace_probability, self.random_replace_probability, self.similar_replace_probability
-        if not (all(is_number(share) and share >= 0 for share in replaced) and sum(replaced) <= 1 + 1e-9):
-            similar = f", similar_replace_probability={replaced[2]!r}" if replaced[2] != 0 else ""
-            raise ValueError(
-                f"mask_replace_probability={replaced[0]!r}{similar} and random_replace_probability={replaced[1]!r} "
-                "must be probabilities with a sum of at most 1; the papers use 0.8 and 0.1."
+                f"mask_replace_probability={self.kinds[0]!r}, random_replace_probability={self.kinds[1]!r} and "
+                f"similar_replace_probability={self.kinds[2]!r} must be probabilities with a sum of at most 1."
             )
         if self.ngram_probabilities is not None and not _are_probabilities(self.ngram_probabilities):
             raise ValueError(
@@ -233,28 +218,23 @@ class Masking:
         if units is not None and not (
             isinstance(units, Mapping) and set(units) <= set(UNITS) and _are_probabilities(units.values())
         ):
-            raise ValueError(
-                f"units={units!r} must be probabilities of {', '.join(UNITS)} with a sum of 1, such as "
-                "{'word': 0.5, 'entity': 0.5}."
-            )
+            raise ValueError(f"units={units!r} must be probabilities of {', '.join(UNITS)} with a sum of 1.")
+        self._check_combinations()
 
     def _check_combinations(self) -> None:
+        is_bernoulli, power = self.num_masked == "bernoulli", self.frequency_power
         if self.units is not None and self.unit != "token":
             raise ValueError(f"unit={self.unit!r} and units={self.units}: leave one of them out (or unit='token').")
-        if self.unit != "ngram" and self.max_ngram != 3:
-            raise ValueError(f"max_ngram={self.max_ngram} needs unit='ngram'.")
-        if self.ngram_probabilities is not None and (self.unit != "ngram" or self.max_ngram != 3):
-            raise ValueError(
-                f"ngram_probabilities={self.ngram_probabilities} needs unit='ngram', and gives the most words in an "
-                "n-gram: leave max_ngram out."
-            )
+        if self.unit != "ngram" and (self.max_ngram != 3 or self.ngram_probabilities is not None):
+            name = "ngram_probabilities" if self.max_ngram == 3 else "max_ngram"
+            raise ValueError(f"{name}={vars(self)[name]} needs unit='ngram'.")
+        if self.ngram_probabilities is not None and self.max_ngram != 3:
+            raise ValueError("ngram_probabilities give the most words in an n-gram: leave max_ngram out.")
         if self.unit != "span" and (self.max_span, self.span_end_probability) != (10, 0.2):
-            raise ValueError(
-                f"max_span={self.max_span} and span_end_probability={self.span_end_probability} need unit='span'."
-            )
-        if self.unit == "token" and self.units is None and self.share_of_words:
+            raise ValueError("max_span and span_end_probability need unit='span'.")
+        if self.share_of_words and self.levels == {"token": 1.0}:
             raise ValueError("share_of_words=True needs unit='word', 'ngram' or 'span': set it, or leave it out.")
-        if self.unit in ("ngram", "span") and self.num_masked == "bernoulli":
+        if self.unit in ("ngram", "span") and is_bernoulli:
             raise ValueError(f"num_masked='bernoulli' samples tokens or words, not unit={self.unit!r}.")
         if self.levels != {"token": 1.0} and self.counts_words and self.max_predictions is not None:
             raise ValueError(
@@ -262,21 +242,24 @@ class Masking:
                 "num_masked='bernoulli' count words: leave one of them out."
             )
         if self.replacement_per == "word" and "token" in self.levels:
-            raise ValueError(
-                "replacement_per='word' needs units of words: set unit='word' or 'ngram', or units without 'token'."
-            )
+            raise ValueError("replacement_per='word' needs units of words: set unit, or units without 'token'.")
         if self.similar_replace_probability and self.replacement_per != "word":
+            raise ValueError("similar_replace_probability replaces words: set replacement_per='word' and unit='word'.")
+        if power is not None and (self.levels != {"token": 1.0} or is_bernoulli or self.mask_special_tokens):
             raise ValueError(
-                f"similar_replace_probability={self.similar_replace_probability} replaces words: set "
-                "replacement_per='word', and unit='word' or 'ngram'."
-            )
-        if self.frequency_power is not None and (
-            self.levels != {"token": 1.0} or self.num_masked == "bernoulli" or self.mask_special_tokens
-        ):
-            raise ValueError(
-                f"frequency_power={self.frequency_power} samples a number of ordinary tokens: it needs unit='token', "
+                f"frequency_power={power} samples a number of ordinary tokens: it needs unit='token', "
                 "num_masked='rounded' or 'nearest', and no mask_special_tokens."
             )
+
+    @property
+    def kinds(self) -> tuple[float, float, float]:
+        """Shares of the predicted tokens that become the mask token, a random token, and a similar word."""
+        return self.mask_replace_probability, self.random_replace_probability, self.similar_replace_probability
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The options that are not the default ones."""
+        return {f.name: vars(self)[f.name] for f in fields(self) if vars(self)[f.name] != f.default}
 
     @property
     def levels(self) -> dict[str, float]:
@@ -323,7 +306,7 @@ def _are_probabilities(values: object) -> bool:
 
 
 def describe_masking(masking: Masking, rates: Sequence[float], logged: float | None) -> str:
-    """How tokens were masked, in words, for the model card.
+    """Describe how tokens were masked, for the model card.
 
     Args:
         masking (`Masking`): The options.
@@ -331,62 +314,22 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
         logged (`float`, *optional*): Share of the tokens that were predicted. A limit, and special tokens that count,
             make it differ from the option.
 
-    >>> describe_masking(Masking(max_predictions=20, unit="ngram"), (), 0.043)  # doctest: +NORMALIZE_WHITESPACE
-    '4.3 % of the tokens (15 %, but at most 20 per example), chosen by ngram, of those 80 % [MASK], 10 % random,
-    10 % kept'
+    >>> describe_masking(Masking(max_predictions=20), (), 0.043)
+    '4.3 % of the tokens (15 % requested), of those 80 % [MASK], 10 % random, 10 % kept; max_predictions=20'
     """
     rates = rates or [masking.mask_probability]
-    rate = f"{' to '.join(f'{100 * share:.0f}' for share in rates)} %"
-    limit = "" if masking.max_predictions is None else f"at most {masking.max_predictions} per example"
-    special = ", special ones included" if masking.mask_special_tokens else ""
-    if logged is None or min(rates) - SAME_RATE <= logged <= max(rates) + SAME_RATE:
-        share = f"{rate} of the tokens{special}{limit and f', {limit}'}"
+    share = f"{' to '.join(f'{100 * rate:.0f}' for rate in rates)} %"
+    if logged is not None and not min(rates) - SAME_RATE <= logged <= max(rates) + SAME_RATE:
+        share, requested = f"{100 * logged:.1f} %", f" ({share} requested)"
     else:
-        meant = f"{rate}, but {limit}" if limit else f"{rate} requested"
-        share = f"{100 * logged:.1f} % of the tokens{special} ({meant})"
-    return f"{share}{describe_units(masking)}, of those {describe_replacement(masking)}"
-
-
-def describe_units(masking: Masking) -> str:
-    """Describe what is chosen as a whole; empty for tokens, each as likely.
-
-    >>> describe_units(Masking(unit="ngram", ngram_probabilities=[0.6, 0.4]))
-    ', chosen by ngram (60/40 % of 1/2 words)'
-    >>> describe_units(Masking(units={"word": 0.5, "entity": 0.5}))
-    ', chosen by word (50 % of the examples) or entity (50 %)'
-    >>> describe_units(Masking(frequency_power=0.7))
-    ', rare ones more often (frequency to the power -0.7)'
-    """
-    if masking.frequency_power is not None:
-        return f", rare ones more often (frequency to the power -{masking.frequency_power:g})"
-    if len(masking.levels) > 1:
-        (first, share), *more_levels = masking.levels.items()
-        more = "".join(f" or {name} ({100 * level_share:.0f} %)" for name, level_share in more_levels)
-        return f", chosen by {first} ({100 * share:.0f} % of the examples){more}"
-    unit = masking.unit if masking.units is None else next(iter(masking.levels))
-    if masking.ngram_probabilities is not None:
-        shares = "/".join(f"{100 * share:.0f}" for share in masking.ngram_probabilities)
-        unit += f" ({shares} % of {'/'.join(str(1 + i) for i in range(len(masking.ngram_probabilities)))} words)"
-    return "" if unit == "token" else f", chosen by {unit}"
-
-
-def describe_replacement(masking: Masking) -> str:
-    """Describe what becomes of chosen tokens.
-
-    >>> describe_replacement(Masking())
-    '80 % [MASK], 10 % random, 10 % kept'
-    """
-    replaced, random, similar = (
-        100 * share
-        for share in (
-            masking.mask_replace_probability,
-            masking.random_replace_probability,
-            masking.similar_replace_probability,
-        )
-    )
-    first = f"{replaced:.0f} % [MASK]" if replaced or not similar else "none [MASK]"
-    of_words = f", {similar:.0f} % similar words" if similar else ""
-    return f"{first}{of_words}, {random:.0f} % random, {100 - replaced - random - similar:.0f} % kept"
+        requested = ""
+    masked, random, similar = (100 * kind for kind in masking.kinds)
+    kinds = f"{masked:.0f} % [MASK]{f', {similar:.0f} % similar words' if similar else ''}, {random:.0f} % random"
+    in_words = {"mask_probability", "mask_replace_probability", "random_replace_probability"}
+    in_words |= {"similar_replace_probability", "word_starts"}
+    options = [f"{name}={value}" for name, value in masking.changed.items() if name not in in_words]
+    kept = f"{100 - masked - random - similar:.0f} % kept"
+    return f"{share} of the tokens{requested}, of those {kinds}, {kept}{'; ' * bool(options)}{', '.join(options)}"
 
 
 # --- which tokens are predicted ---
@@ -482,7 +425,7 @@ class Masker:
         self,
         tokenizer: PreTrainedTokenizerBase,
         token_counts: np.ndarray | None = None,
-        similar_words: SimilarWords | None = None,
+        similar_words: "SimilarWords | None" = None,
         **options: Any,
     ):
         self.masking = masking = Masking(**options)
@@ -502,42 +445,25 @@ class Masker:
             self.words = self.units.get("word") or WordUnits(tokenizer, masking)
         self.level_bounds = np.cumsum(list(masking.levels.values()))[:-1]
         self.run_bounds = np.cumsum(masking.run_size_probabilities())[:-1]
-        self.kind_bounds = np.cumsum(
-            [
-                masking.mask_replace_probability,
-                masking.random_replace_probability,
-                masking.similar_replace_probability,
-            ]
-        )
-        self.rarities = None
+        masked, random, similar = masking.kinds
+        self.kind_bounds = np.cumsum([masked, random, similar])
+        self.rarities, self.similar_words = None, None
         if masking.frequency_power is not None:
             self.rarities = self._counts(token_counts) ** masking.frequency_power
-        self.similar_words = self._checked(similar_words) if masking.similar_replace_probability else None
-        if self.similar_words is not None:
+        if similar:
+            self.similar_words = _checked(similar_words)
             self.similar_words.check_tokenizer(tokenizer)
 
     def _counts(self, token_counts: np.ndarray | None) -> np.ndarray:
         """Counts of all ids, at least 1."""
-        size = len(self.is_ordinary)
-        counts = None if token_counts is None else np.asarray(token_counts)
-        is_fit = counts is not None and counts.dtype.kind in "iuf" and counts.ndim == 1 and len(counts) >= size
-        if not is_fit or not np.all(counts >= 0):
-            what = "missing" if counts is None else f"{counts.dtype} of shape {counts.shape}"
+        size, counts = len(self.is_ordinary), np.asarray(() if token_counts is None else token_counts)
+        if not (counts.dtype.kind in "iuf" and counts.ndim == 1 and len(counts) >= size and np.all(counts >= 0)):
+            what = "missing" if token_counts is None else f"{counts.dtype} of shape {counts.shape}"
             raise ValueError(
                 f"token_counts is {what}: frequency_power={self.masking.frequency_power} needs a count of at least 0 "
-                f"for each of the {size} ids, from hf_encoders.corpus.report.token_counts(corpus, {size})."
+                f"for each of the {size} ids, from hf_encoders.token_counts(corpus, {size})."
             )
         return np.maximum(counts, 1).astype(np.float64)
-
-    def _checked(self, similar_words: SimilarWords | None) -> SimilarWords:
-        if not isinstance(similar_words, SimilarWords) or not similar_words.table:
-            what = "missing" if similar_words is None else repr(similar_words)
-            raise ValueError(
-                f"similar_words is {what}: similar_replace_probability={self.masking.similar_replace_probability} "
-                "needs the table of the corpus, SimilarWords.load(folder); `hf-encoders corpus --similar-words "
-                "build` makes it."
-            )
-        return similar_words
 
     def __call__(
         self,
@@ -695,3 +621,15 @@ class Masker:
                     word = self.similar_words.random_word(end - begin, random)
                 # Random tokens where no word of the table has as many tokens.
                 replaced[begin:end] = random_ids[begin:end] if word is None else word
+
+
+def _checked(similar_words: object) -> "SimilarWords":
+    from hf_encoders.corpus.similar_words import SimilarWords  # with scipy, which only this option needs
+
+    if not isinstance(similar_words, SimilarWords) or not similar_words.table:
+        what = "missing" if similar_words is None else repr(similar_words)
+        raise ValueError(
+            f"similar_words is {what}: similar_replace_probability needs the table of the corpus, "
+            "SimilarWords.load(folder); `hf-encoders corpus --similar-words build` makes it."
+        )
+    return similar_words

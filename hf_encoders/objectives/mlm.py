@@ -1,15 +1,13 @@
 """Masked language modelling: the data collator that masks tokens of examples, and the objective."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from itertools import groupby
-from typing import Any, ClassVar
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.objectives.batch import IGNORED, Row, batch
 from hf_encoders.objectives.blocks import ParallelPairs, SentenceBlocks
@@ -22,6 +20,9 @@ from hf_encoders.objectives.masking import Masker, Masking, describe_masking
 from hf_encoders.objectives.objective import LossTerm, Objective
 from hf_encoders.objectives.randomness import Key
 
+
+if TYPE_CHECKING:
+    from hf_encoders.corpus.similar_words import SimilarWords
 
 Feature = Example | Mapping[str, Any]
 
@@ -79,18 +80,17 @@ class DataCollatorForMaskedLM:
         packed: bool = False,
         first_position: int | None = None,
         token_counts: np.ndarray | None = None,
-        similar_words: SimilarWords | None = None,
+        similar_words: "SimilarWords | None" = None,
         phase_masking: Sequence[Mapping[str, Any]] = (),
         lang2id: Mapping[str, int] | None = None,
         **masking: Any,
     ):
         if not all(isinstance(changed, Mapping) for changed in phase_masking):
             raise ValueError(
-                f"phase_masking={phase_masking!r} must be the options of each phase, such as "
-                "[{}, {'unit': 'word'}]."
+                f"phase_masking={phase_masking!r} must be options of each phase: [{{}}, {{'unit': 'word'}}]."
             )
         for options in (masking, *phase_masking):
-            refuse_unknown_options(self, dict(options), (field.name for field in fields(Masking)))
+            refuse_unknown_options(self, options, signature(Masking).parameters)
         begin, end = sequence_ends(tokenizer)
         self.begin, self.end = np.array([begin]), np.array([end])
         self.masker = Masker(tokenizer, token_counts, similar_words, **masking)
@@ -98,22 +98,23 @@ class DataCollatorForMaskedLM:
             Masker(tokenizer, token_counts, similar_words, **{**masking, **changed}) if changed else self.masker
             for changed in phase_masking
         ]
-        self._check_data(token_counts, similar_words)
-        if pad_to_multiple_of is not None and not (isinstance(pad_to_multiple_of, int) and pad_to_multiple_of >= 1):
-            raise ValueError(f"pad_to_multiple_of={pad_to_multiple_of} must be a whole number of at least 1.")
+        used = [masker.masking for masker in (self.masker, *self.phase_maskers)]
+        for name, data, option in (
+            ("token_counts", token_counts, "frequency_power"),
+            ("similar_words", similar_words, "similar_replace_probability"),
+        ):
+            if data is not None and not any(vars(masking)[option] for masking in used):
+                raise ValueError(f"{name} is for {option}: set it, or leave {name} out.")
+        for name, value, least in (
+            ("pad_to_multiple_of", pad_to_multiple_of, 1),
+            ("first_position", first_position, 0),  # or pad_token_id + 1, for RoBERTa's
+        ):
+            if value is not None and not (isinstance(value, int) and value >= least):
+                raise ValueError(f"{name}={value} must be a whole number of at least {least}.")
         if packed and pad_to_multiple_of is not None:
-            raise ValueError(
-                f"pad_to_multiple_of={pad_to_multiple_of}: a packed batch has no padding; leave out one of them."
-            )
-        if first_position is not None and not (isinstance(first_position, int) and first_position >= 0):
-            raise ValueError(
-                f"first_position={first_position} must be a whole number of at least 0: 0, or pad_token_id + 1 for "
-                "RoBERTa's."
-            )
+            raise ValueError(f"pad_to_multiple_of={pad_to_multiple_of}: a packed batch has no padding; leave one out.")
         if lang2id is not None and not (isinstance(lang2id, Mapping) and lang2id):
-            raise ValueError(
-                f"lang2id={lang2id!r} must name each language's id: give the model's, config.lang2id, or leave it out."
-            )
+            raise ValueError(f"lang2id={lang2id!r} must name each language's id: give the model's, config.lang2id.")
         self.lang2id = None if lang2id is None else dict(lang2id)
         self.pad_to_multiple_of, self.packed, self.first_position = pad_to_multiple_of, packed, first_position
         # RoBERTa's position of padding is the one before the first.
@@ -123,38 +124,26 @@ class DataCollatorForMaskedLM:
             "position_ids": max((first_position or 0) - 1, 0),
         }
 
-    def _check_data(self, token_counts: np.ndarray | None, similar_words: SimilarWords | None) -> None:
-        """Refuse data that no masking uses: its option was forgotten."""
-        used = [masker.masking for masker in (self.masker, *self.phase_maskers)]
-        if token_counts is not None and all(masking.frequency_power is None for masking in used):
-            raise ValueError("token_counts is for frequency_power: set it, such as 0.7, or leave token_counts out.")
-        if similar_words is not None and not any(masking.similar_replace_probability for masking in used):
-            raise ValueError(
-                "similar_words is for similar_replace_probability: set it, as presets.MACBERT_MASKING does, or leave "
-                "similar_words out."
-            )
-
     def __repr__(self) -> str:
         masking = self.masker.masking
         names = ("max_length", "packed", "pad_to_multiple_of", "first_position")
         shown = {name: value for name in names if (value := vars(self).get(name))}
-        shown |= {"mask_probability": masking.mask_probability, "unit": masking.unit}
-        shown |= {f.name: getattr(masking, f.name) for f in fields(masking) if getattr(masking, f.name) != f.default}
-        options = (f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in shown.items())
-        return f"{type(self).__name__}({', '.join(options)})"
+        shown |= {"mask_probability": masking.mask_probability, "unit": masking.unit, **masking.changed}
+        if "word_starts" in shown:
+            shown["word_starts"] = masking.word_starts.__name__
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`; `return_tensors` is there for callers of other collators."""
         if return_tensors != "pt":
             raise ValueError(f"return_tensors={return_tensors!r}: batches are torch tensors ('pt'); leave it out.")
-        examples, rows = [], []
-        for is_plain, group in groupby(features, lambda feature: isinstance(feature, Mapping)):
-            if is_plain:
-                made, tokens = self.plain(list(group))
-            else:
-                made = [self.prepare(example) for example in group]
-                tokens = [self.tokens(example) for example in made]
-            examples, rows = examples + made, rows + tokens
+        if len(kinds := {isinstance(feature, Mapping) for feature in features}) > 1:
+            raise ValueError("features hold examples and rows of a plain dataset: make a batch of either.")
+        if kinds == {True}:
+            examples, rows = self.plain(features)
+        else:
+            examples = [self.prepare(example) for example in features]
+            rows = [self.tokens(example) for example in examples]
         rows = [self.arguments(example, row) for example, row in zip(examples, rows, strict=True)]
         labels = {
             argument: torch.tensor([example.labels[name] for example in examples])
@@ -184,21 +173,18 @@ class DataCollatorForMaskedLM:
         if example.restarts:
             row["position_ids"] = np.concatenate([np.arange(size) for size in sizes])
         if self.lang2id is not None and example.languages is not None:
-            row["langs"] = np.repeat([self._language_id(name) for name in example.languages], sizes)
+            if unknown := sorted({*example.languages} - {*self.lang2id}):
+                raise ValueError(
+                    f"language {unknown[0]!r} of the examples is not one of the model's, {', '.join(self.lang2id)}: "
+                    "name it as there, or add it to lang2id."
+                )
+            row["langs"] = np.repeat([self.lang2id[name] for name in example.languages], sizes)
         if example.word_starts is not None:
             row["word_starts"] = np.ones(len(row["input_ids"]), dtype=np.uint8)
             ends = np.cumsum(sizes) - 1
             for starts, end in zip(example.word_starts, ends.tolist(), strict=True):
                 row["word_starts"][end - len(starts) : end] = starts
         return row
-
-    def _language_id(self, name: str) -> int:
-        if name not in self.lang2id:
-            raise ValueError(
-                f"language {name!r} of the examples is not one of the model's, {', '.join(self.lang2id)}: name it as "
-                "there, or add it to lang2id."
-            )
-        return self.lang2id[name]
 
     def arguments(self, example: Example, row: Row) -> Row:
         """Return the arguments of the model for one example, from its tokens: masked, with labels and positions."""
@@ -211,8 +197,7 @@ class DataCollatorForMaskedLM:
         elif "position_ids" in row:
             raise ValueError(
                 "first_position is missing: positions restart inside an example, so the batch needs position_ids. "
-                "Give the data collator first_position=0, or pad_token_id + 1 for RoBERTa's "
-                "(model.base_model.embeddings.first_position)."
+                "Give the data collator first_position=0, or pad_token_id + 1 for RoBERTa's."
             )
         if self.lang2id is not None and "langs" not in row:
             raise ValueError(
@@ -222,12 +207,9 @@ class DataCollatorForMaskedLM:
         return {**row, "input_ids": ids, "labels": labels}
 
     def masker_of(self, phase: int) -> Masker:
-        """The masker of a run's phase, from 1; 0 for examples outside of phases."""
-        if not 0 <= phase <= len(self.phase_maskers):
-            raise ValueError(
-                f"examples of phase {phase}, but phase_masking of the data collator has {len(self.phase_maskers)} "
-                "phases: give it the masking of each phase of the run."
-            )
+        """Return the masker of a phase of the run, from 1; 0 for examples outside of phases."""
+        if phase > len(self.phase_maskers):
+            raise ValueError(f"examples of phase {phase}, but phase_masking has {len(self.phase_maskers)}: give all.")
         return self.phase_maskers[phase - 1] if phase else self.masker
 
     def plain(self, features: Sequence[Mapping[str, Any]]) -> tuple[list[Example], list[Row]]:
@@ -251,37 +233,28 @@ def plain_row(number: int, feature: Mapping[str, Any]) -> Row:
             f"input_ids is missing, row {number} of the batch has {list(feature)}: tokenize the dataset first, and "
             "keep the column (remove_unused_columns drops those that the model does not take)."
         )
-    row = {name: _integers(name, feature[name], number) for name in COLUMNS if name in feature}
-    for name, values in row.items():
+    row = {}
+    for name in [name for name in COLUMNS if name in feature]:
+        try:
+            values = np.asarray(feature[name])
+        except (TypeError, ValueError, OverflowError):
+            values = np.array(None)
+        if not (values.ndim == 1 and values.dtype.kind in "iub" and len(values)):
+            raise ValueError(
+                f"{name} must be a non-empty list of integers, one per token, and row {number} of the batch is "
+                f"{' '.join(repr(feature[name]).split()):.80}; lists of sentences are for SentenceBlocks (MLM) or a "
+                "pair collator."
+            )
+        row[name] = values.astype(np.int64, copy=False)
         if len(values) != len(row["input_ids"]):
             raise ValueError(
                 f"{name} of row {number} of the batch has {len(values)} values, input_ids {len(row['input_ids'])}: "
                 "it needs one per token; tokenize the row again, or remove the column."
             )
     is_real = row.pop("attention_mask", np.ones(1)).astype(bool)
-    if is_real.all():
-        return row
     if not is_real.any():
-        raise ValueError(
-            f"attention_mask of row {number} of the batch is all zero, which leaves no token: remove rows without "
-            "text from the dataset."
-        )
-    return {name: values[is_real] for name, values in row.items()}
-
-
-def _integers(name: str, values: Any, number: int) -> np.ndarray:
-    """A column of a plain row, `int64`."""
-    try:
-        integers = np.asarray(values)
-        if integers.ndim == 1 and integers.dtype.kind in "iub" and len(integers):
-            return integers.astype(np.int64, copy=False)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise ValueError(
-        f"{name} must be a non-empty list of integers, one per token, for this collator, and row {number} of the "
-        f"batch is {' '.join(repr(values).split()):.80}; for lists of sentences wrap the dataset in "
-        "SentenceBlocks (MLM) or use a pair collator."
-    )
+        raise ValueError(f"attention_mask of row {number} of the batch is all zero: remove rows without text.")
+    return row if is_real.all() else {name: values[is_real] for name, values in row.items()}
 
 
 MASKED_TOKENS = LossTerm("mlm", "masked tokens")
@@ -301,16 +274,20 @@ class MaskedLanguageModelling(Objective):
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
-        """How tokens were masked."""
-        own = {i + 1: masker for i, masker in enumerate(collator.phase_maskers) if masker is not collator.masker}
+        """Describe how tokens were masked: in each phase with a masking of its own, and else or for evaluation."""
+        of_phases = [
+            f"phase {number + 1}: {describe_masking(masker.masking, mask_rates, None)}"
+            for number, masker in enumerate(collator.phase_maskers)
+            if masker is not collator.masker
+        ]
         # The share that was logged is over all phases, so it is that of no masking where some have their own.
-        described = describe_masking(collator.masker.masking, mask_rates, None if own else logged.get("mask_rate"))
-        of_phases = [f"phase {i}: {describe_masking(masker.masking, mask_rates, None)}" for i, masker in own.items()]
-        is_of_evaluation_only = len(own) == len(collator.phase_maskers) > 0
-        described = [*of_phases, f"evaluation: {described}"] if is_of_evaluation_only else [described, *of_phases]
-        return {"masked language modelling": "; ".join(described)}
+        logged_share = None if of_phases else logged.get("mask_rate")
+        words = describe_masking(collator.masker.masking, mask_rates, logged_share)
+        is_of_evaluation_only = 0 < len(of_phases) == len(collator.phase_maskers)
+        words = [*of_phases, f"evaluation: {words}"] if is_of_evaluation_only else [words, *of_phases]
+        return {"masked language modelling": ". ".join(words)}
 
     def describe_parallel(self, sources: Sequence[str]) -> dict[str, str]:
-        """Translation language modelling."""
+        """Describe translation language modelling."""
         words = f"the same in pairs of {', '.join(sources)}: both sides masked, positions begin again at the second"
         return {"translation language modelling": words}

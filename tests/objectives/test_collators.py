@@ -160,8 +160,8 @@ def test_whole_words_of_a_segmented_corpus(tokenizer):
 
 def test_parts_of_a_batch_have_one_form(tokenizer):
     texts = SentenceBlocks(documents(), 24, redraw=False)
-    with pytest.raises(ValueError, match="token_type_ids is in some examples"):
-        DataCollatorForMaskedLM(tokenizer)([texts[0], {"input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}])
+    with pytest.raises(ValueError, match="examples and rows of a plain dataset"):
+        DataCollatorForMaskedLM(tokenizer)([texts[0], {"input_ids": [1, 5, 2]}])
     with pytest.raises(ValueError, match="made of examples of DocumentChunks"):
         DataCollatorForSentenceOrderPrediction(tokenizer)([texts[0]])
 
