@@ -209,9 +209,7 @@ def plan_phase(
     """Estimate a phase from a few of its micro-batches."""
     device, division, phase, parameters = run.arguments.device, run.micro_batching, part.phase, model.num_parameters()
     none_special = torch.tensor([])
-    counts = [
-        BatchCounts.of(count_batch(batch, none_special, model.loss_terms), model.loss_terms) for batch in batches
-    ]
+    counts = [BatchCounts.of(count_batch(batch, none_special, model.loss_terms)) for batch in batches]
     names = ("tokens", "squared_lengths", "predicted", "labelled")
     tokens, *further = (sum(getattr(count, name) for count in counts) / len(counts) for name in names)
     seconds = training_flops(model, tokens, *further) / flops_per_second

@@ -8,10 +8,9 @@ warnings are in `health_checks.py`.
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from transformers.utils import logging
 
 from hf_encoders.corpus.special_tokens import never_masked
 from hf_encoders.objectives.batch import IGNORED
+from hf_encoders.objectives.mlm import DataCollatorForMaskedLM
 from hf_encoders.publishing.files import WARNINGS_FIELD
 from hf_encoders.publishing.hardware import measure_gemm_rate, predicts_tokens, training_flops
 from hf_encoders.registration import configurations
@@ -40,15 +40,6 @@ GEMM_SECONDS = 0.5
 
 
 @dataclass
-class LabelCounts:
-    """Numbers of examples of a loss term that has one label per example: all, with a label, with label 1."""
-
-    examples: int = 0
-    labelled: int = 0
-    label_1: int = 0
-
-
-@dataclass
 class BatchCounts:
     """Sums over batches."""
 
@@ -57,19 +48,19 @@ class BatchCounts:
     squared_lengths: int = 0  # sum of L^2 over the sequences, the cost of attention
     predicted: int = 0  # tokens with a label
     maskable: int = 0  # tokens that could have been predicted: special ones are left out
-    labels: dict[str, LabelCounts] = field(default_factory=dict)  # of each loss term with one label per example
+    # Of each loss term: examples, those with a label, those with label 1; 0 where labels are of tokens.
+    labels: Sequence[Sequence[int]] = ()
 
     @classmethod
-    def of(cls, counts: torch.Tensor, terms: Sequence[str]) -> "BatchCounts":
-        """Return counts from a sum of what `count_batch` returned for the same terms."""
+    def of(cls, counts: torch.Tensor) -> "BatchCounts":
+        """Return counts from a sum of what `count_batch` returned."""
         values = counts.tolist()
-        labels = {term: LabelCounts(*values[5 + 3 * i : 8 + 3 * i]) for i, term in enumerate(terms)}
-        return cls(*values[:5], labels)
+        return cls(*values[:5], [values[i : i + 3] for i in range(5, len(values), 3)])
 
     @property
     def labelled(self) -> int:
         """Labels of examples, of all terms."""
-        return sum(counts.labelled for counts in self.labels.values())
+        return sum(labelled for _, labelled, _ in self.labels)
 
 
 def count_batch(batch: Mapping[str, Any], special_ids: torch.Tensor, terms: Mapping[str, str]) -> torch.Tensor:
@@ -88,8 +79,8 @@ def count_batch(batch: Mapping[str, Any], special_ids: torch.Tensor, terms: Mapp
     >>> ids, mask = torch.tensor([[1, 7, 2], [1, 8, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
     >>> labels = torch.tensor([[-100, 7, -100], [-100, -100, -100]])
     >>> batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-    >>> BatchCounts.of(count_batch(batch, torch.tensor([1, 2]), {}), [])  # doctest: +NORMALIZE_WHITESPACE
-    BatchCounts(tokens=5, positions=6, squared_lengths=13, predicted=1, maskable=2, labels={})
+    >>> BatchCounts.of(count_batch(batch, torch.tensor([1, 2]), {}))  # doctest: +NORMALIZE_WHITESPACE
+    BatchCounts(tokens=5, positions=6, squared_lengths=13, predicted=1, maskable=2, labels=[])
     """
     ids, mask, bounds = batch["input_ids"], batch.get("attention_mask"), batch.get("cu_seq_lens_q")
     has_padding = bounds is None and mask is not None and mask.shape == ids.shape
@@ -137,8 +128,8 @@ class LabelFrequencies:
         if self._counts is None:
             self._counts = torch.zeros(self.vocab_size + 1, dtype=torch.int64, device=labels.device)
         # Entry 0 is for ignored labels: selecting the others would wait for their number.
-        places = torch.where(labels == IGNORED, 0, labels + 1).flatten()
-        self._counts.scatter_add_(0, places, torch.ones_like(places))
+        entries = torch.where(labels == IGNORED, 0, labels + 1).flatten()
+        self._counts.scatter_add_(0, entries, torch.ones_like(entries))
 
     def cross_entropy(self) -> float | None:
         """Return the nats per label under the labels' own frequencies, each plus one; None before there are enough.
@@ -157,24 +148,6 @@ class LabelFrequencies:
             return None
         log_probabilities = ((counts + 1) / (total + self.vocab_size)).log()
         return float(-(counts * log_probabilities).sum() / total)
-
-
-@dataclass
-class StepTimes:
-    """Seconds since the last log; evaluating, saving and logging are left out."""
-
-    seconds: float = 0.0
-    # Seconds of each wait for data, from the end of a step to the start of the next. Mixed ones include a log, an
-    # evaluation or a checkpoint, where other callbacks may have taken part of the time.
-    waits: list[float] = field(default_factory=list)
-    mixed_waits: list[float] = field(default_factory=list)
-
-    def wait_share(self) -> float | None:
-        """Share of the training time spent waiting for data, in [0, 1]; None before the first wait."""
-        waits = self.waits or self.mixed_waits
-        if not waits or not self.seconds:
-            return None
-        return min(fmean(waits) * (len(self.waits) + len(self.mixed_waits)) / self.seconds, 1.0)
 
 
 class HealthCallback(TrainerCallback, ExportableState):
@@ -230,8 +203,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         callbacks = trainer.callback_handler.callbacks
         if self in callbacks:
             callbacks.remove(self)
-        first = [i for i, callback in enumerate(callbacks) if isinstance(callback, DefaultFlowCallback)]
-        callbacks.insert(first[0] + 1 if first else 0, self)
+        kinds = [type(callback) for callback in callbacks]
+        callbacks.insert(kinds.index(DefaultFlowCallback) + 1 if DefaultFlowCallback in kinds else 0, self)
         return self
 
     def state(self) -> dict[str, Any]:
@@ -246,7 +219,7 @@ class HealthCallback(TrainerCallback, ExportableState):
             },
             "attributes": {
                 "tokens_seen": self.tokens_seen + self._counted().tokens + waiting,
-                "training_seconds": self.training_seconds + self._times.seconds,
+                "training_seconds": self.training_seconds + self._seconds,
             },
         }
 
@@ -255,9 +228,9 @@ class HealthCallback(TrainerCallback, ExportableState):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        model: nn.Module | None = None,
+        model: nn.Module,
+        train_dataloader: DataLoader,
         processing_class: Any = None,
-        train_dataloader: DataLoader | None = None,
         **kwargs: Any,
     ) -> None:
         """Start to monitor the model, from the counts of the checkpoint."""
@@ -269,8 +242,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         self._special_ids = torch.tensor(never_predicted, dtype=torch.int64)
         self._predicts_tokens = predicts_tokens(model)
         self._terms = dict(getattr(model, "loss_terms", {}))
-        of_tokens = (f"{term}_loss" for term, label in self._terms.items() if label == "labels")
-        self._token_loss = next(of_tokens, None)
+        self._token_loss = next((f"{term}_loss" for term, label in self._terms.items() if label == "labels"), None)
         knows_vocabulary = self._predicts_tokens and hasattr(model.config, "vocab_size")
         self._frequencies = LabelFrequencies(model.config.vocab_size) if knows_vocabulary else None
         if self._hook is not None:
@@ -282,10 +254,9 @@ class HealthCallback(TrainerCallback, ExportableState):
         """End the wait for data."""
         now = time.perf_counter()
         if self._idle_since is not None:
-            waits = self._times.mixed_waits if self._is_mixed else self._times.waits
-            waits.append(now - self._idle_since)
-            self._times.seconds += waits[-1]
-        self._began, self._is_mixed = now, False
+            self._waited += now - self._idle_since
+            self._seconds += now - self._idle_since
+        self._began = now
         self._losses.begin_step()
 
     def on_pre_optimizer_step(
@@ -297,7 +268,7 @@ class HealthCallback(TrainerCallback, ExportableState):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Start of the wait for data; before a checkpoint, gather the counts of all processes."""
         self._idle_since = time.perf_counter()
-        self._times.seconds += self._idle_since - self._began
+        self._seconds += self._idle_since - self._began
         if control.should_save:
             self._gather_counts(args.device)
 
@@ -316,10 +287,10 @@ class HealthCallback(TrainerCallback, ExportableState):
             return
         if self._idle_since is not None:
             # `Trainer` has just synchronised with the device.
-            self._times.seconds += time.perf_counter() - self._idle_since
+            self._seconds += time.perf_counter() - self._idle_since
         self._add_up(args.device)
         metrics = self._metrics(args, kwargs["model"])
-        self._window, self._times = None, StepTimes()
+        self._begin_window()
         logs.update(metrics)
         entry = state.log_history[-1]
         entry.update(metrics)
@@ -345,7 +316,7 @@ class HealthCallback(TrainerCallback, ExportableState):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         """Count the steps since the last log, and remove the hook."""
         self._add_up(args.device)
-        self._window, self._times = None, StepTimes()
+        self._begin_window()
         self._hook.remove()
         self._hook = None
 
@@ -353,16 +324,19 @@ class HealthCallback(TrainerCallback, ExportableState):
         self.tokens_seen, self.training_seconds = tokens_seen, training_seconds
         self._terms: dict[str, str] = {}
         self._counts: torch.Tensor | None = None  # of this process, since counts were last gathered
-        self._window: torch.Tensor | None = None  # of all processes, since the last log
-        self._times = StepTimes()
         self._losses = FiniteLossWatch()
         self._idle_since: float | None = None  # None: the time until the next step is not waiting for data
-        self._is_mixed = False
         self._began = 0.0
+        self._begin_window()
+
+    def _begin_window(self) -> None:
+        """Forget what is counted since the last log; evaluating, saving and logging are no part of the seconds."""
+        self._window: torch.Tensor | None = None  # counts of all processes
+        self._seconds = self._waited = 0.0  # the latter for data, from the end of a step to the start of the next
 
     def _mark_idle(self) -> None:
         if self._idle_since is not None:
-            self._idle_since, self._is_mixed = time.perf_counter(), True
+            self._idle_since = time.perf_counter()
 
     def _after_forward(self, model: nn.Module, args: tuple, batch: dict[str, Any], output: Any) -> None:
         if not model.training:
@@ -391,13 +365,13 @@ class HealthCallback(TrainerCallback, ExportableState):
 
     def _counted(self) -> BatchCounts:
         """Return the counts of all processes since the last log."""
-        return BatchCounts() if self._window is None else BatchCounts.of(self._window, list(self._terms))
+        return BatchCounts() if self._window is None else BatchCounts.of(self._window)
 
     def _add_up(self, device: torch.device) -> None:
         """Add the counts since the last log to those of the run."""
         self._gather_counts(device)
         self.tokens_seen += self._counted().tokens
-        self.training_seconds += self._times.seconds
+        self.training_seconds += self._seconds
 
     def _over_processes(self, values: torch.Tensor) -> torch.Tensor:
         return values if self._processes == 1 else reduce(values, reduction="sum")
@@ -409,36 +383,38 @@ class HealthCallback(TrainerCallback, ExportableState):
 
     def _metrics(self, args: TrainingArguments, model: nn.Module) -> dict[str, float]:
         """Return the metrics of a log, except those without data."""
-        counts, seconds, metrics = self._counted(), self._times.seconds, {}
+        counts, seconds = self._counted(), self._seconds
         if not counts.tokens or not seconds:
-            return metrics
-        metrics["tokens_per_second"] = counts.tokens / seconds
-        metrics["padding_share"] = 1 - counts.tokens / counts.positions
+            return {}
+        metrics = {
+            "tokens_per_second": counts.tokens / seconds,
+            "padding_share": 1 - counts.tokens / counts.positions,
+            "data_wait_share": self._waited / seconds,
+            "tokens_seen": self.tokens_seen,
+            "training_seconds": self.training_seconds,
+        }
         if counts.maskable:
             metrics["mask_rate"] = counts.predicted / counts.maskable
-        for term, of_term in counts.labels.items():
-            if of_term.examples:
-                metrics[f"{term}_share"] = of_term.labelled / of_term.examples
-            if of_term.labelled:
-                metrics[f"{term}_label_1_share"] = of_term.label_1 / of_term.labelled
+        for term, (examples, labelled, label_1) in zip(self._terms, counts.labels, strict=True):
+            if examples:
+                metrics[f"{term}_share"] = labelled / examples
+            if labelled:
+                metrics[f"{term}_label_1_share"] = label_1 / labelled
         if has_known_flops(model):
-            rate = gemm_rate(arithmetic(args, model), args.device, torch.get_num_threads())
+            reduced = torch.bfloat16 if args.bf16 else torch.float16
+            dtype = reduced if args.bf16 or args.fp16 else model.dtype
+            rate = gemm_rate(dtype, args.device, torch.get_num_threads())
             # float32, because MPS has no float64.
             rate = float(self._over_processes(torch.tensor(rate, device=args.device)))
             items = counts.squared_lengths, counts.predicted, counts.labelled
             metrics["mfu"] = training_flops(model, counts.tokens, *items) / seconds / rate
-        wait_share = self._times.wait_share()
-        if wait_share is not None:
-            metrics["data_wait_share"] = wait_share
-        return {**metrics, "tokens_seen": self.tokens_seen, "training_seconds": self.training_seconds}
+        return metrics
 
 
-def masks_special_tokens(data_loader: Any) -> bool:
+def masks_special_tokens(data_loader: DataLoader) -> bool:
     """Return whether the collator of a data loader has `mask_special_tokens=True`."""
-    collator = getattr(data_loader, "collate_fn", None)
-    collator = getattr(collator, "data_collator", collator)  # `Trainer` may wrap it to remove unused columns
-    masking = getattr(getattr(collator, "masker", None), "masking", None)
-    return bool(getattr(masking, "mask_special_tokens", False))
+    collator = getattr(data_loader.collate_fn, "data_collator", data_loader.collate_fn)  # `Trainer` may wrap it
+    return isinstance(collator, DataCollatorForMaskedLM) and collator.masker.masking.mask_special_tokens
 
 
 def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
@@ -454,13 +430,6 @@ def has_known_flops(model: nn.Module) -> bool:
     """Return whether `publishing/hardware.py` covers the model's family, in transformers' classes too."""
     known = [config.model_type for config in configurations()]
     return isinstance(model, PreTrainedModel) and model.config.model_type.removeprefix("hfe_") in known
-
-
-def arithmetic(args: TrainingArguments, model: PreTrainedModel) -> torch.dtype:
-    """Return the type of the matrix products in training."""
-    if args.bf16:
-        return torch.bfloat16
-    return torch.float16 if args.fp16 else model.dtype
 
 
 @cache

@@ -186,21 +186,6 @@ class NonFiniteLossError(ValueError):
     """A run was stopped; the message names what was not finite, the file with the batch, and the remedy."""
 
 
-@dataclass
-class SeenLoss:
-    """A micro-batch of the step and whether its loss is finite."""
-
-    batch: Mapping[str, Any]
-    is_finite: torch.Tensor  # of shape `()`, on the CPU
-    arrived: Any = None  # CUDA event after which `is_finite` may be read
-
-    def loss_is_finite(self) -> bool:
-        """Return whether the loss is finite; waits for the loss, not for later work."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return bool(self.is_finite)
-
-
 class FiniteLossWatch:
     """Remembers the micro-batches of one optimizer step, and checks their losses before it.
 
@@ -211,7 +196,8 @@ class FiniteLossWatch:
     """
 
     def __init__(self) -> None:
-        self._seen: list[SeenLoss] = []
+        # Batch, whether its loss is finite (on the CPU), and the CUDA event after which that may be read.
+        self._seen: list[tuple[Mapping[str, Any], torch.Tensor, Any]] = []
 
     def begin_step(self) -> None:
         """Forget the previous step."""
@@ -219,15 +205,12 @@ class FiniteLossWatch:
 
     def see(self, batch: Mapping[str, Any], loss: torch.Tensor) -> None:
         """Remember a micro-batch and its loss of shape `()`."""
-        is_finite = torch.isfinite(loss.detach()).all()
-        if loss.device.type != "cuda":
-            self._seen.append(SeenLoss(batch, is_finite.cpu()))
-            return
-        flag = torch.empty((), dtype=torch.bool, pin_memory=True)
-        flag.copy_(is_finite, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        self._seen.append(SeenLoss(batch, flag, arrived))
+        is_finite, arrived = torch.isfinite(loss.detach()).all(), None
+        if loss.device.type == "cuda":
+            flag, arrived = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+            is_finite = flag.copy_(is_finite, non_blocking=True)
+            arrived.record()
+        self._seen.append((batch, is_finite.cpu() if arrived is None else is_finite, arrived))
 
     def check(
         self, model: nn.Module, step: int, folder: Path, process: int = 0, device: torch.device | str = "cpu"
@@ -239,27 +222,41 @@ class FiniteLossWatch:
         Raises:
             NonFiniteLossError: if one is not finite, in any process.
         """
-        bad, status = [seen.batch for seen in self._seen if not seen.loss_is_finite()], LOSS
+        bad, status = [], LOSS
+        for batch, is_finite, arrived in self._seen:
+            if arrived is not None:
+                arrived.synchronize()
+            if not is_finite:
+                bad.append(batch)
         if not bad:
-            bad = [seen.batch for seen in self._seen]
+            bad = [batch for batch, _, _ in self._seen]
             status = FINITE if not bad or gradients_are_finite(model) else GRADIENT
         worst = max_over_processes(status, device)
         if worst == FINITE:
             return
+        problem = f"{WHAT[worst]} of step {step + 1} is not finite"
         if status < worst:
             raise NonFiniteLossError(
-                f"{WHAT[worst]} of step {step + 1} is not finite in another process, whose message names its batch "
-                "and the remedy. The step was skipped."
+                f"{problem} in another process, whose message names its batch and the remedy. The step was skipped."
             )
-        corrupted = sum(1 for weight in model.parameters() if not torch.isfinite(of_this_process(weight)).all())
         # `Trainer` pushes its output folder less what begins with an underscore, and this is text of the corpus.
         path = folder / f"_not_finite-step-{step + 1}-process-{process}.safetensors"
-        message = _message(WHAT[status], step, f"is saved in {path}", corrupted)
         try:
-            save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
+            save_batches(bad, path, {"step": str(step + 1), "process": str(process)})
+            saved = f"is saved in {path}"
         except (OSError, SafetensorError) as error:
-            message = _message(WHAT[status], step, f"could not be saved in {path} ({error})", corrupted)
-        raise NonFiniteLossError(message)
+            saved = f"could not be saved in {path} ({error})"
+        remedy = (
+            "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, "
+            "resume from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or "
+            "bf16 instead of fp16"
+        )
+        if corrupted := sum(1 for weight in model.parameters() if not of_this_process(weight).isfinite().all()):
+            remedy = (
+                f"{corrupted} weight tensors are not finite either, so an earlier step corrupted them: resume from "
+                "a checkpoint before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
+            )
+        raise NonFiniteLossError(f"{problem}. The batch {saved}, and the step was skipped. {remedy}.")
 
 
 def gradients_are_finite(model: nn.Module) -> bool:
@@ -273,21 +270,6 @@ def gradients_are_finite(model: nn.Module) -> bool:
 def of_this_process(tensor: torch.Tensor) -> torch.Tensor:
     """Return the local part of a sharded tensor: gathering the whole would be a collective operation."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def _message(what: str, step: int, where: str, corrupted: int) -> str:
-    """Return the message: what was not finite, where the batch is, the remedy."""
-    remedy = (
-        "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, resume "
-        "from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or bf16 instead "
-        "of fp16"
-    )
-    if corrupted:
-        remedy = (
-            f"{corrupted} weight tensors are not finite either, so an earlier step corrupted them: resume from "
-            "a checkpoint before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
-        )
-    return f"{what} of step {step + 1} is not finite. The batch {where}, and the step was skipped. {remedy}."
 
 
 def save_batches(batches: list[Mapping[str, Any]], path: Path, metadata: dict[str, str]) -> None:

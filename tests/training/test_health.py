@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback
 from hf_encoders import HealthCallback, HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, PreTrainingTrainer
 from hf_encoders.publishing.hardware import forward_flops
 from hf_encoders.training import health as health
-from hf_encoders.training.health import BatchCounts, LabelCounts, LabelFrequencies, count_batch
+from hf_encoders.training.health import BatchCounts, LabelFrequencies, count_batch
 from tests.corpus.corpora import TINY_MODEL
 from tests.training.three_steps import collate, collate_packed, make_examples
 from tests.training.tiny import training_arguments
@@ -105,14 +105,14 @@ def test_packed_rows_and_pairs_are_counted_as_padded_ones():
     special = torch.tensor([5, 6, 7])
     terms = {"mlm": "labels", "pair": "next_sentence_label"}
     batches = collate(PAIRED[:7]), collate_packed(PAIRED[:7])
-    padded, packed = (BatchCounts.of(count_batch(batch, special, terms), terms) for batch in batches)
+    padded, packed = (BatchCounts.of(count_batch(batch, special, terms)) for batch in batches)
     assert padded.positions == 7 * max(lengths(PAIRED[:7]))
     assert packed.positions == packed.tokens == sum(lengths(PAIRED[:7]))
     padded.positions = packed.positions
     assert padded == packed
     labels = [example["next_sentence_label"] for example in PAIRED[:7]]
-    assert padded.labels["pair"] == LabelCounts(7, sum(label != -100 for label in labels), labels.count(1))
-    assert 0 < padded.labels["pair"].label_1 < padded.labelled < 7 and padded.labels["mlm"] == LabelCounts()
+    assert padded.labels == [[0, 0, 0], [7, sum(label != -100 for label in labels), labels.count(1)]]
+    assert 0 < labels.count(1) < padded.labelled < 7
     assert padded.maskable < padded.tokens and padded.predicted == predicted(PAIRED[:7])
 
 
