@@ -4,15 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import (
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
-from transformers.utils import (
-    logging,
-)
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from hf_encoders.inputs import first_line
 from hf_encoders.loading import is_local, name_for_errors, optional_file
@@ -41,7 +34,7 @@ def load_tokenizer(
         ValueError: If none can be loaded, or if it has special tokens only.
     """
     if Path(source).is_file():
-        source = _folder_of_tokenizer(Path(source), option)
+        source = _folder_of(Path(source), option)
     what, local = name_for_errors(source, option), is_local(source, option)
     remedy = f"save it there with tokenizer.save_pretrained({str(source)!r}), or give another folder or name."
     try:
@@ -86,7 +79,7 @@ def _read_tokenizer(source: str, config: PreTrainedConfig | None, local: bool) -
 
 
 def _gives_same_ids(tokenizer: PreTrainedTokenizerFast, in_file: Tokenizer) -> bool:
-    """Whether a tokenizer gives the ids and token types of its file; steps described otherwise are tried."""
+    """Return whether a tokenizer gives the ids and token types of its file; steps described otherwise are tried."""
     backend, added = tokenizer.backend_tokenizer, in_file.get_added_tokens_decoder().items()
     if any(backend.token_to_id(token.content) != token_id for token_id, token in added):
         return False
@@ -162,8 +155,7 @@ def set_length(tokenizer: PreTrainedTokenizerBase, longest: int) -> None:
         tokenizer.model_max_length = tokenizer.init_kwargs["model_max_length"] = longest
 
 
-def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
-    """The folder of a tokenizer's file."""
+def _folder_of(file: Path, option: str | None) -> Path:
     if file.name in ("tokenizer.json", "tokenizer_config.json"):
         return file.parent
     what = name_for_errors(file, option)
@@ -177,12 +169,11 @@ def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Tokens of the longest sequence that model and tokenizer accept, special tokens included.
+    """Return the tokens of the longest sequence that model and tokenizer accept, special tokens included.
 
     `DEFAULT_LENGTH` where neither has a limit: models with distances instead of positions (XLNet) read any length.
     """
-    rows_before_first = {c.model_type: c.position_rows(0, config.pad_token_id or 0) for c in configurations()}
-    positions = config.max_position_embeddings - rows_before_first.get(config.model_type, 0)
+    positions = config.max_position_embeddings - _first_position(config, config.pad_token_id)
     has_table = 0 < positions < UNLIMITED  # transformers' own XLNet says -1
     longest = min(positions, tokenizer.model_max_length) if has_table else tokenizer.model_max_length
     return longest if longest < UNLIMITED else DEFAULT_LENGTH
@@ -199,22 +190,20 @@ def check_rows(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, wha
 
 
 def check_first_position(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, what: str) -> None:
-    """Refuse a tokenizer whose padding id would move the positions of a trained model.
+    """Refuse a tokenizer whose padding id would move the positions of the trained model `what`.
 
     RoBERTa's positions begin at `pad_token_id + 1`, and `Trainer` writes the tokenizer's id into the configuration.
-
-    Args:
-        config (`PreTrainedConfig`): Of the trained model.
-        tokenizer (`PreTrainedTokenizerBase`): Its tokenizer.
-        what (`str`): The checkpoint's name, for messages.
-
-    Raises:
-        ValueError: if they disagree about the first position.
     """
-    rows = next((c.position_rows for c in configurations() if c.model_type == config.model_type), None)
-    own, given = config.pad_token_id, tokenizer.pad_token_id
-    if rows is not None and rows(0, own or 0) != rows(0, given or 0):
+    expected, padding = config.pad_token_id, tokenizer.pad_token_id
+    if _first_position(config, expected) != _first_position(config, padding):
         raise ValueError(
-            f"{what}: config.json has pad_token_id={own}, which its positions count from, and the tokenizer {given}: "
-            f"in a copy, make the token of id {own} its pad_token, or correct config.json if that is wrong."
+            f"{what}: config.json has pad_token_id={expected}, which its positions count from, and the tokenizer "
+            f"{padding}: in a copy, make the token of id {expected} its pad_token, or correct config.json if that is "
+            "wrong."
         )
+
+
+def _first_position(config: PreTrainedConfig, pad_token_id: int | None) -> int:
+    """Return the number of positions before the first that a token has; 0 in families that are not known."""
+    families = (family for family in configurations() if family.model_type == config.model_type)
+    return next((family.position_rows(0, pad_token_id or 0) for family in families), 0)

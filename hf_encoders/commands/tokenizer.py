@@ -30,48 +30,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # The configurations' defaults. BERT: vocab.txt of the release (the paper, section 3, rounds to 30,000). RoBERTa:
     # dict.txt of fairseq and the mask ("50K", section 4.4). ALBERT: section 4.1.
     sizes = ", ".join(f"{kind} {size:,}" for kind, (_, size) in kinds.items())
+    families = ", ".join(f"{family} ({kind})" for kind, (family, _) in kinds.items())
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--kind",
-        choices=list(kinds),
-        help="vocabulary and special tokens of "
-        f"{', '.join(f'{family} ({kind})' for kind, (family, _) in kinds.items())}",
-    )
-    which.add_argument(
-        "--family",
-        choices=family_names(),
-        help="vocabulary and special tokens of this family",
-    )
+    which.add_argument("--kind", choices=list(kinds), help=f"vocabulary and special tokens of {families}")
+    which.add_argument("--family", choices=family_names(), help="vocabulary and special tokens of this family")
     which.add_argument(
         "--extend",
         metavar="DIR_OR_NAME",
         help="add entries to the tokenizer of this checkpoint, and rows to its model; or to a tokenizer alone",
     )
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="DIR",
-        help="folder of the tokenizer and its report; with --extend, of the checkpoint",
-    )
-    parser.add_argument(
-        "--add",
-        type=int,
-        metavar="N",
-        help=f"with --extend: entries to add at most, those that save most tokens of the text (default: {ADDED})",
-    )
-    parser.add_argument(
+    add, size = parser.add_argument, parser.add_mutually_exclusive_group()
+    whose = "folder of the tokenizer and its report; with --extend, of the checkpoint"
+    add("--output", required=True, metavar="DIR", help=whose)
+    most = f"with --extend: most entries to add, those that save most tokens of the text (default: {ADDED})"
+    add("--add", type=int, metavar="N", help=most)
+    add(
         "--keep",
         action="extend",
         nargs="+",
         metavar="PATH",
         help="with --extend: other text, of which the report says how much is cut differently (default: none)",
     )
-    size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--vocab-size",
-        type=int,
-        metavar="N",
-        help=f"largest number of entries, special tokens included (default: {sizes})",
+        "--vocab-size", type=int, metavar="N", help=f"most entries, special tokens included (default: {sizes})"
     )
     size.add_argument(
         "--compare-sizes",
@@ -82,18 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"train one of each size into DIR/N, counting words once, and print a table ({SIZES_FILE})",
     )
     case = parser.add_mutually_exclusive_group()
-    case.add_argument(
-        "--lowercase",
-        action="store_true",
-        help="lower-case the text (default, except for bpe and xlm-roberta, which never do)",
-    )
+    lowercase = "lower-case the text (default, except for bpe and xlm-roberta, which never do)"
+    case.add_argument("--lowercase", action="store_true", help=lowercase)
     case.add_argument("--cased", action="store_true", help="keep upper case")
-    parser.add_argument(
-        "--strip-accents",
-        action="store_true",
-        help="remove combining marks, as the published uncased models do; not in bpe (default: keep them)",
-    )
-    parser.add_argument(
+    accents = "remove combining marks, as the published uncased models do; not in bpe (default: keep them)"
+    add("--strip-accents", action="store_true", help=accents)
+    add(
         "--character-coverage",
         type=float,
         default=1.0,
@@ -101,19 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the characters of the text in the vocabulary, in (0, 1]; no effect on bpe (default: "
         "%(default)s; SentencePiece's is 0.9995)",
     )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        default=512,
-        metavar="TOKENS",
-        help="longest sequence, recorded as model_max_length (default: %(default)s)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="first remove the tokenizer in --output")
+    longest = "longest sequence, recorded as model_max_length (default: %(default)s)"
+    add("--max-length", type=int, default=512, metavar="TOKENS", help=longest)
+    add("--overwrite", action="store_true", help="first remove the tokenizer in --output")
 
 
 def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    source = add_text_arguments(parser, takes_names=True)
-    source.add_argument(
+    add_text_arguments(parser, takes_names=True).add_argument(
         "--from-sentencepiece",
         metavar="FILE",
         help="make the tokenizer of --family from this SentencePiece model, such as spiece.model, with its pieces",

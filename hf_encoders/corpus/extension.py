@@ -83,8 +83,7 @@ def extend_vocabulary(
         tokenizer (`PreTrainedTokenizerBase`): A fast tokenizer with a WordPiece, BPE or Unigram model; not changed.
         words (`Mapping[str, int]`): The words of the text, from `count_words` with this tokenizer.
         number (`int`): Most entries to add, at least 1; the text may give fewer.
-        least_count (`int`, *optional*, defaults to 5): Fewest occurrences of what an entry stands for. Rarer words are
-            not looked at, unless they have more than `LONGEST_WORD` pieces.
+        least_count (`int`, *optional*, defaults to 5): Fewest occurrences of what an entry stands for.
 
     Returns:
         `ExtendedVocabulary`: The tokenizer, of the same class; new ids follow the largest old one.
@@ -151,15 +150,10 @@ def _choose(
     runs: Callable[[list[str]], list[Run]],
     least_count: int = 1,
 ) -> dict[str, Run]:
-    """Return the entries in the order in which they are chosen, each with the run of pieces that it replaces.
+    """Return at most `number` entries as they are chosen, each with the run of pieces that it replaces.
 
-    Args:
-        cut: Pieces and count of each word; changed.
-        number: Most entries.
-        taken: Entries that there are.
-        prefix: The prefix of pieces inside a word.
-        runs: Returns the runs of a word's pieces that an entry can stand for.
-        least_count: Fewest occurrences of a run; those in one word do not overlap.
+    `cut`, pieces and count of each word, is changed. `runs` gives the runs of a word's pieces that an entry can stand
+    for; `least_count` is of those that do not overlap. Entries that are `taken` already are left out.
 
     >>> cut = [(["hyper", "##tens", "##ion"], 6), (["tens", "##ion"], 9), (["hyper", "##tens", "##ive"], 4)]
     >>> _choose(cut, 2, set(), "##", _words)
@@ -248,15 +242,14 @@ def add_entries(
 ) -> None:
     """Make the rows of new entries the mean of the rows of the pieces that they replace, in place.
 
-    That is for word embeddings, and for an MLM head its decoder, if it is not tied, and its bias. Before
-    training, a new entry is then about as likely as its pieces were. Rows that pad the vocabulary are 0, and their
-    biases 20 below the lowest one, so that they take no probability. (transformers' `mean_resizing` draws new rows
-    from the distribution of all old ones.)
+    That is for word embeddings, and the decoder of an MLM head with its bias. Before training, a new entry is then
+    about as likely as its pieces were (transformers' `mean_resizing` draws new rows from the distribution of all old
+    ones). Rows that pad the vocabulary are 0, and their biases 20 below the lowest one: they take no probability.
 
     Args:
         model (`PreTrainedModel`): A model of this package, or of transformers.
-        tokenizer (`PreTrainedTokenizerBase`): The extended one. The vocabulary of the model becomes its size, rounded
-            up to a multiple of 64, or stays what it is, rounded up alike, if it has more rows.
+        tokenizer (`PreTrainedTokenizerBase`): The extended one. The model gets as many rows, or keeps those that it
+            has if they are more, rounded up to a multiple of 64.
         pieces (`Mapping[int, Sequence[int]]`): Id of each new entry -> ids of its pieces; of `ExtendedVocabulary`.
 
     Raises:
@@ -273,12 +266,10 @@ def add_entries(
     if needed > rows:
         model.resize_token_embeddings(needed, mean_resizing=False)
     padding = torch.tensor([row for row in range(rows, needed) if row not in pieces], dtype=torch.long)
-    decoder = model.get_output_embeddings()
-    tables = [model.get_input_embeddings().weight]
-    if decoder is not None:
-        tables += [decoder.weight, *([] if decoder.bias is None else [decoder.bias])]
-    old = [torch.tensor(ids, device=tables[0].device) for ids in pieces.values()]
-    for table in {id(table): table for table in tables}.values():
+    words, decoder = model.get_input_embeddings(), model.get_output_embeddings()
+    tables = [words.weight] if decoder is None else [words.weight, decoder.weight, decoder.bias]
+    old = [torch.tensor(ids, device=words.weight.device) for ids in pieces.values()]
+    for table in {id(table): table for table in tables if table is not None}.values():
         # Padding must not take probability from tokens, of which a trained model has few that are likely.
         table.index_fill_(0, padding.to(table.device), 0.0 if table.dim() > 1 else float(table[:rows].min()) - 20.0)
         means = torch.stack([table.index_select(0, ids).mean(dim=0) for ids in old])

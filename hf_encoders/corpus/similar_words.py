@@ -196,9 +196,9 @@ def build_similar_words(
 ) -> SimilarWords:
     """Learn which words may stand for each other from a corpus.
 
-    Words are those of the column `word_starts` or, without it, the tokenizer's. At most 16.8 million tokens are read,
-    evenly over the corpus; of them the 50,000 most frequent words that occur 5 times. That takes about a minute and
-    2 GB of memory; a corpus of a million tokens takes seconds.
+    Words are those of the column `word_starts` or, without it, the tokenizer's: the 50,000 most frequent ones that
+    occur 5 times in every n-th sentence, of 16.8 million tokens at most. That takes about a minute and 2 GB of memory;
+    a corpus of a million tokens takes seconds.
 
     Args:
         documents (`datasets.Dataset`): A corpus, from `prepare_corpus` or `tokenize_documents`.
