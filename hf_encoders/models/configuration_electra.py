@@ -10,9 +10,6 @@ from typing import Any, ClassVar
 from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 
-SUMMARY = "first"  # of transformers' ways to summarise a sequence, the only one that does not depend on padding
-
-
 @strict
 class HfeElectraConfig(BertFieldsConfig):
     r"""ELECTRA; the defaults are the released electra-small. Fields as in `BertFieldsConfig`, and:
@@ -44,7 +41,7 @@ class HfeElectraConfig(BertFieldsConfig):
     num_attention_heads: int = 4
     intermediate_size: int = 1024
     generator_size: float | int = 0.25
-    summary_type: str = SUMMARY
+    summary_type: str = "first"
     summary_use_proj: bool = True
     summary_activation: str = "gelu"
     summary_last_dropout: float | int = 0.1
@@ -53,6 +50,9 @@ class HfeElectraConfig(BertFieldsConfig):
     def _check(self) -> None:
         self._require("embedding_size", self.embedding_size > 0, "must be at least 1")
         super()._check()
+        # Of transformers' ways to summarise a sequence the only one that does not depend on padding.
+        for name, needed in (("summary_type", "first"), ("summary_use_proj", True)):
+            self._require(name, getattr(self, name) == needed, f"is not built, only {needed!r} is: leave it out")
         self._require("generator_size", 0 < self.generator_size <= 1, "must be a share of the width, in (0, 1]")
         self._require("summary_last_dropout", 0 <= self.summary_last_dropout < 1, "must be a probability in [0, 1)")
 

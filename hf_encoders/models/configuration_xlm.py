@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from .encoder_configuration import EncoderConfig, auto_map, strict
 
 
-SUMMARY = "first"  # of transformers' ways to summarise a sequence, the only one that does not depend on padding
 # What other families set and XLM derives: property -> the field that decides it.
 DERIVED = {"intermediate_size": "emb_dim", "hidden_act": "gelu_activation", "type_vocab_size": "vocab_size"}
 
@@ -90,7 +89,7 @@ class HfeXLMConfig(EncoderConfig):
     unk_index: int = 3
     mask_index: int = 5
     is_encoder: bool = True
-    summary_type: str = SUMMARY
+    summary_type: str = "first"
     summary_use_proj: bool = True
     summary_activation: str | None = None
     summary_proj_to_labels: bool = True
@@ -123,6 +122,9 @@ class HfeXLMConfig(EncoderConfig):
         self._require("causal", not self.causal, "is a decoder's: leave it out, or use transformers' own class")
         self._require("is_encoder", self.is_encoder, "is a decoder's: leave it out, or use transformers' own class")
         self._require("asm", not self.asm, "is an adaptive softmax, which is not built: use transformers' own class")
+        # Of transformers' ways to summarise a sequence the only one that does not depend on padding.
+        for name, needed in (("summary_type", "first"), ("summary_use_proj", True), ("summary_proj_to_labels", True)):
+            self._require(name, getattr(self, name) == needed, f"is not built, only {needed!r} is: leave it out")
         self._require("summary_first_dropout", 0 <= self.summary_first_dropout < 1, "must be a probability in [0, 1)")
         is_plain = self.position_embedding_type == "absolute" or not self.sinusoidal_embeddings
         self._require("sinusoidal_embeddings", is_plain, "has no effect on relative positions: leave it out")

@@ -1,11 +1,11 @@
-"""The blocks of every encoder, over flat tokens: embeddings, layers, pooler."""
+"""The blocks of every encoder, over flat tokens: embeddings, layers, pooler; and the modules of heads."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers.activations import ACT2FN
+from transformers.activations import ACT2FN, get_activation
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .encoder_attention import EncoderSelfAttention
@@ -19,12 +19,16 @@ def activation(name: str) -> nn.Module:
     return nn.GELU(approximate="tanh") if name == "gelu_new" else ACT2FN[name]
 
 
-def embed_words(embedding: nn.Module, tokens: FlatTokens, ids: torch.Tensor) -> torch.Tensor:
-    """Look up border ids: `(B, T)` -> flat `(N, E)`.
+def embed_words(
+    embedding: nn.Module, tokens: FlatTokens, ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Look up border ids: `(B, T)` -> flat `(N, E)`; or flatten `inputs_embeds`, `(B, T, E)`, if given.
 
     Padding is looked up too where a hook or a wrapper sees what goes in and comes out (NEFTune's noise, attributions,
     an adapter): each expects `(B, T)` and `(B, T, E)`.
     """
+    if inputs_embeds is not None:
+        return tokens.flatten(inputs_embeds)
     if tokens.kept is None or type(embedding) is not nn.Embedding or not is_bare(embedding):
         return tokens.flatten(embedding(ids))
     return embedding(tokens.flatten(ids))
@@ -35,11 +39,24 @@ def for_hooks(module: nn.Module, tokens: FlatTokens, embeddings: torch.Tensor) -
     return embeddings if torch.compiler.is_compiling() or is_bare(module) else tokens.pad(embeddings)
 
 
+class SinusoidalEmbedding(nn.Embedding):
+    """Positions that begin as sine and cosine (Vaswani et al. 2017, section 3.5); `_init_weights` knows the class."""
+
+
+def sinusoidal_positions(rows: int, width: int) -> torch.Tensor:
+    """Return sines in even and cosines in odd columns, `(rows, width)`."""
+    columns = torch.arange(width)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000 ** (2 * (columns // 2) / width).double()
+    return torch.where(columns % 2 == 0, angles.sin(), angles.cos())
+
+
 class EncoderEmbeddings(nn.Module):
     """Sum of word, token type and (absolute) position embeddings of width E, then LayerNorm and dropout.
 
     Positions start at `first_position`; the row `position_padding` of their table stays zero.
     """
+
+    has_token_types: ClassVar[bool] = True
 
     def __init__(
         self, config: EncoderConfig, width: int, first_position: int = 0, position_padding: int | None = None
@@ -52,7 +69,8 @@ class EncoderEmbeddings(nn.Module):
             self.position_embeddings = nn.Embedding(
                 config.max_position_embeddings, width, padding_idx=position_padding
             )
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        if self.has_token_types:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = EncoderDropout(config.hidden_dropout_prob)
 
@@ -65,16 +83,12 @@ class EncoderEmbeddings(nn.Module):
         tokens: FlatTokens,
     ) -> torch.Tensor:
         """Border tensors `(B, T)` (`inputs_embeds` `(B, T, E)`) -> flat embeddings `(N, E)`; padded ones for hooks."""
-        if inputs_embeds is None:
-            embeddings = embed_words(self.word_embeddings, tokens, input_ids)
-        else:
-            embeddings = tokens.flatten(inputs_embeds)
-        if token_type_ids is None:
+        embeddings = embed_words(self.word_embeddings, tokens, input_ids, inputs_embeds)
+        if self.has_token_types:
             # A call of the module, not a read of its weight: offloaded weights are there during the call only.
-            embeddings = embeddings + self.token_type_embeddings(embeddings.new_zeros(1, dtype=torch.long))
-        else:
-            token_type_ids = token_type_ids.expand(tokens.batch_size, tokens.row_length)
-            embeddings = embeddings + self.token_type_embeddings(tokens.flatten(token_type_ids))
+            zero = embeddings.new_zeros(1, dtype=torch.long)
+            types = zero if token_type_ids is None else tokens.flatten_ids(token_type_ids)
+            embeddings = embeddings + self.token_type_embeddings(types)
         if self.has_positions:
             positions = self._positions(tokens, input_ids, position_ids, embeddings.device)
             embeddings = embeddings + self.position_embeddings(positions)
@@ -89,7 +103,7 @@ class EncoderEmbeddings(nn.Module):
     ) -> torch.Tensor:
         """Position of each flat token: `(N,)`."""
         if position_ids is not None:
-            return tokens.flatten(position_ids.expand(tokens.batch_size, tokens.row_length))
+            return tokens.flatten_ids(position_ids)
         return tokens.columns(device) + self.first_position
 
 
@@ -233,12 +247,58 @@ class Pooler(nn.Module):
         return self.dense(first_tokens).tanh()
 
 
-class SinusoidalEmbedding(nn.Embedding):
-    """Positions that begin as sine and cosine (Vaswani et al. 2017, section 3.5); `_init_weights` knows the class."""
+# --- modules of heads ---
 
 
-def sinusoidal_positions(rows: int, width: int) -> torch.Tensor:
-    """Return sines in even and cosines in odd columns, `(rows, width)`."""
-    columns = torch.arange(width)
-    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000 ** (2 * (columns // 2) / width).double()
-    return torch.where(columns % 2 == 0, angles.sin(), angles.cos())
+class PredictionHead(nn.Module):
+    """Base of an MLM head, `transform` and `decoder`, whose weight is the word embedding and whose bias is `bias`."""
+
+    def __init__(self, config: EncoderConfig, width: int):
+        super().__init__()
+        self.decoder = nn.Linear(width, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, V)`."""
+        return self.decoder(self.transform(hidden_states))
+
+
+class JoinedHead(nn.Module):
+    """An MLM head of two modules that are the model's own in transformers."""
+
+    def __init__(self, transform: nn.Module, decoder: nn.Linear):
+        super().__init__()
+        self.transform, self.decoder = transform, decoder
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, V)`."""
+        return self.decoder(self.transform(hidden_states))
+
+
+class ClassificationHead(nn.Module):
+    """Dense, activation and projection of the first token, with dropout before each."""
+
+    def __init__(self, config: EncoderConfig, activation: Callable[[torch.Tensor], torch.Tensor]):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.activation = activation
+        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
+        """`(S, D)` -> `(S, num_labels)`."""
+        return self.out_proj(self.dropout(self.activation(self.dense(self.dropout(first_tokens)))))
+
+
+class SequenceSummary(nn.Module):
+    """Dropout, projection to `width`, activation and dropout of one token of each sequence."""
+
+    def __init__(self, config: EncoderConfig, width: int, first_dropout: float = 0.0, last_dropout: float = 0.0):
+        super().__init__()
+        self.summary = nn.Linear(config.hidden_size, width) if config.summary_use_proj else nn.Identity()
+        self.activation = get_activation(config.summary_activation) if config.summary_activation else nn.Identity()
+        self.first_dropout, self.last_dropout = nn.Dropout(first_dropout), nn.Dropout(last_dropout)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """`(S, D)` -> `(S, width)`."""
+        return self.last_dropout(self.activation(self.summary(self.first_dropout(states))))

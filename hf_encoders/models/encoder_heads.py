@@ -1,10 +1,14 @@
 """Heads: masked tokens and sentence pairs of pre-training, and those of fine-tuning.
 
 A class here is mixed into each family's class, `class HfeBertForMaskedLM(EncoderForMaskedLM, HfeBertPreTrainedModel)`.
-It has the forward pass; `_add_head` builds the modules, in the family's file where their names differ by family.
+It has the forward pass, which names only its own arguments: those of the base model come first in its signature, by
+`with_inputs`. `_add_head` builds the modules, in the family's file where their names differ by family.
 """
 
+import inspect
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass
+from functools import wraps
 from typing import Any, ClassVar
 
 import torch
@@ -21,6 +25,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
+from .encoder_blocks import PredictionHead
 from .encoder_configuration import EncoderConfig
 from .encoder_kernels import is_bare
 from .encoder_losses import (
@@ -29,7 +34,7 @@ from .encoder_losses import (
     classification_sums,
     infer_problem_type,
     linear_classification_sums,
-    normalised,
+    mean_loss,
     pair_share_of_batch,
     sequence_classification_loss,
     span_loss,
@@ -40,13 +45,49 @@ from .encoder_tokens import FlatTokens, on_host, places_of
 
 logger = logging.get_logger(__name__)
 
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+
+
+class EncoderInputs(TransformersKwargs, total=False):
+    """Arguments of the base model, which every head takes too and passes on; shapes as in `EncoderModel.forward`."""
+
+    input_ids: torch.Tensor | None
+    attention_mask: torch.Tensor | None
+    token_type_ids: torch.Tensor | None
+    position_ids: torch.Tensor | None
+    inputs_embeds: torch.Tensor | None
+
+
+def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """Return a head's `forward` with the inputs `names` before its own arguments, in the signature and by position.
+
+    Trainer drops the columns of a dataset that the signature does not name.
+    """
+    signature = inspect.signature(forward)
+    head, *its_own, rest = signature.parameters.values()
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    inputs = [inspect.Parameter(name, kind, default=None, annotation=torch.Tensor | None) for name in names]
+    positional = [parameter.name for parameter in (*inputs, *its_own)]
+
+    @wraps(forward)
+    def named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, **dict(zip(positional, args, strict=False)), **kwargs)
+
+    named.__signature__ = signature.replace(parameters=[head, *inputs, *its_own, rest])
+    return named
+
 
 class EncoderHead:
     """An encoder, built by the family's `_add_encoder`, with a head."""
 
+    inputs: ClassVar[tuple[str, ...]] = INPUTS  # of the base model, in the order of transformers' signature
     has_pooler: ClassVar[bool] = False
     num_scores: ClassVar[int | None] = None  # of a classifier; None: `num_labels`
-    classes_field: ClassVar[str] = "num_labels"  # of the configuration: how many classes the labels of tokens have
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, nn.Module) and "input_ids" not in inspect.signature(cls.forward).parameters:
+            cls.forward = with_inputs(cls.forward, cls.inputs)
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
@@ -60,9 +101,13 @@ class EncoderHead:
         self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, self.num_scores or self.config.num_labels)
 
+    def token_classes(self) -> tuple[str, int]:
+        """Return what labels of tokens are ids of, and how many there are."""
+        return "num_labels", self.config.num_labels
+
     def encode(
         self,
-        input_ids: torch.Tensor | None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
@@ -80,8 +125,7 @@ class EncoderHead:
         refuse_unknown_arguments(self, kwargs, self.base_model.arguments)
         rows = input_ids if inputs_embeds is None else inputs_embeds
         if rows is not None:
-            num_classes = getattr(self.config, self.classes_field)
-            check_labels("labels", token_labels, rows.shape[:2], self.classes_field, num_classes)
+            check_labels("labels", token_labels, rows.shape[:2], *self.token_classes())
         return self.base_model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -188,64 +232,38 @@ class HfeForPreTrainingOutput(LogitsOnRequest, ModelOutput):
     pair: ObjectiveSums | None = None
 
 
-class EncoderForMaskedLM(EncoderHead):
-    """Encoder with an MLM head, the module that a family names in `mlm_head_name`: `(P, D)` -> `(P, V)`.
+class EncoderForTokenPrediction(EncoderHead):
+    """Encoder with a head that predicts tokens, `(P, D)` -> `(P, V)`.
 
-    It holds `bias`, `transform`, `(P, D)` -> `(P, D or E)`, and `decoder`, the projection of that to the vocabulary.
+    It is the module that a family names in `mlm_head_name`, or its own `mlm_head`: `transform`, `(P, D)` -> `(P, D or
+    E)`, and `decoder`, the projection of that to the vocabulary. The decoder's weight is the first of the tied ones.
     """
-
-    classes_field = "vocab_size"
-    loss_terms = {"mlm": "labels"}
 
     @property
     def mlm_head(self) -> nn.Module:
-        """The MLM head."""
+        """Return the head."""
         return self.get_submodule(self.mlm_head_name)
 
+    def token_classes(self) -> tuple[str, int]:
+        """Labels are ids of the vocabulary."""
+        return "vocab_size", self.config.vocab_size
+
+    @property
+    def decoder_name(self) -> str:
+        """Name of the projection to the vocabulary."""
+        return next(iter(self._tied_weights_keys)).removesuffix(".weight")
+
     def get_output_embeddings(self) -> nn.Linear:
-        """The projection to the vocabulary."""
-        return self.mlm_head.decoder
+        """Return the projection to the vocabulary."""
+        return self.get_submodule(self.decoder_name)
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         """Replace the projection to the vocabulary, bias included."""
-        self.mlm_head.decoder = new_embeddings
-        bias = new_embeddings.bias
-        # Untied biases must stay two parameters, or saving leaves one of them out.
-        self.mlm_head.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> HfeMaskedLMOutput:
-        r"""Predict masked tokens.
-
-        Args:
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs: as in the base model.
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
-            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
-                processes, which the loss is divided by. Trainer passes it. None means those of this call.
-            return_logits (`bool`, *optional*): whether `logits` are computed for every token; None means yes, unless
-                the model is training and has labels.
-        """
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
-        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
-        return HfeMaskedLMOutput(
-            loss=None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch),
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            mlm=mlm,
-        )
+        self.set_submodule(self.decoder_name, new_embeddings)
+        if isinstance(self.mlm_head, PredictionHead):
+            bias = new_embeddings.bias
+            # Untied biases must stay two parameters, or saving leaves one of them out.
+            self.mlm_head.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
     def predict_tokens(
         self, hidden_states: torch.Tensor, tokens: FlatTokens, labels: torch.Tensor | None, return_logits: bool | None
@@ -275,6 +293,35 @@ class EncoderForMaskedLM(EncoderHead):
         return None, linear_classification_sums(transformed, self.get_output_embeddings(), labels)
 
 
+class EncoderForMaskedLM(EncoderForTokenPrediction):
+    """Encoder with an MLM head."""
+
+    loss_terms = {"mlm": "labels"}
+
+    @can_return_tuple
+    def forward(
+        self,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **kwargs: Unpack[EncoderInputs],
+    ) -> HfeMaskedLMOutput:
+        r"""Predict masked tokens.
+
+        Args:
+            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
+                processes, which the loss is divided by. Trainer passes it. None means those of this call.
+            return_logits (`bool`, *optional*): whether `logits` are computed for every token; None means yes, unless
+                the model is training and has labels.
+            kwargs: `EncoderInputs`, and other arguments of the base model.
+        """
+        outputs = self.encode(token_labels=labels, **kwargs)
+        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
+        loss = mean_loss(mlm, num_items_in_batch)
+        return HfeMaskedLMOutput(loss=loss, logits=logits, mlm=mlm, **outputs.recorded)
+
+
 class EncoderForPreTraining(EncoderForMaskedLM):
     """Encoder with an MLM head and a head for sentence pairs, `pair_head_name`: pooled output `(S, D)` -> `(S, 2)`.
 
@@ -286,7 +333,6 @@ class EncoderForPreTraining(EncoderForMaskedLM):
 
     def pretrain(
         self,
-        inputs: tuple[torch.Tensor | None, ...],
         labels: torch.Tensor | None,
         pair_labels: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
@@ -296,19 +342,18 @@ class EncoderForPreTraining(EncoderForMaskedLM):
         """Return both objectives, or the one whose labels are given; arguments as in a family's `forward`."""
         pair_label_name = self.loss_terms["pair"]
         check_labels(pair_label_name, pair_labels, None, "two classes", 2)
-        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
+        outputs = self.encode(token_labels=labels, **kwargs)
         logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
         pair_logits = self.get_submodule(self.pair_head_name)(outputs.pooler_output)
         pair = None if pair_labels is None else pair_sums(pair_logits, pair_labels, pair_label_name)
-        mlm_loss = None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch)
+        mlm_loss = mean_loss(mlm, num_items_in_batch)
         pair_loss = None if pair is None else pair_share_of_batch(pair, mlm, num_items_in_batch)
         terms = [term for term in (mlm_loss, pair_loss) if term is not None]
         return HfeForPreTrainingOutput(
             loss=sum(terms) if terms else None,
             prediction_logits=logits,
             seq_relationship_logits=pair_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            **outputs.recorded,
             mlm_loss=None if mlm_loss is None else mlm_loss.detach(),
             pair_loss=None if pair_loss is None else pair_loss.detach(),
             mlm=mlm,
@@ -332,25 +377,19 @@ class EncoderForNextSentencePrediction(EncoderHead):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> NextSentencePredictorOutput:
         r"""Predict whether segment B follows segment A; `labels` `(B,)`: 0 = follows, 1 = random."""
         check_labels("labels", labels, None, "two classes", 2)
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.encode(**kwargs)
         logits = self.get_submodule(self.pair_head_name)(outputs.pooler_output)
         sums = None if labels is None else pair_sums(logits, labels, "labels")
         return NextSentencePredictorOutput(
-            loss=None if sums is None else normalised(sums.nll, sums.count, num_items_in_batch),
+            loss=mean_loss(sums, num_items_in_batch),
             logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            **outputs.recorded,
         )
 
 
@@ -370,14 +409,9 @@ class EncoderForSequenceClassification(SequenceHead):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> SequenceClassifierOutput:
         r"""Classify or score sequences.
 
@@ -387,14 +421,12 @@ class EncoderForSequenceClassification(SequenceHead):
         problem_type = self.config.problem_type or infer_problem_type(labels, self.config.num_labels)
         if problem_type == "single_label_classification":
             check_labels("labels", labels, None, "num_labels", self.config.num_labels)
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.encode(**kwargs)
         logits = self.classify(outputs)
         loss = None
         if labels is not None:
             loss = sequence_classification_loss(logits, labels.to(logits.device), problem_type, num_items_in_batch)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return SequenceClassifierOutput(loss=loss, logits=logits, **outputs.recorded)
 
 
 class EncoderForTokenClassification(EncoderHead):
@@ -403,28 +435,21 @@ class EncoderForTokenClassification(EncoderHead):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> TokenClassifierOutput:
         r"""Label tokens: `labels` are class ids `(B, T)` or -100, `logits` `(B, T, num_labels)`, zero at padding."""
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
+        outputs = self.encode(token_labels=labels, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
             sums = classification_sums(logits, outputs.tokens.flatten(labels.to(logits.device)))
-            loss = normalised(sums.nll, sums.count, num_items_in_batch)
+            loss = mean_loss(sums, num_items_in_batch)
         return TokenClassifierOutput(
             loss=loss,
             logits=outputs.tokens.pad(logits),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            **outputs.recorded,
         )
 
 
@@ -437,15 +462,10 @@ class EncoderForQuestionAnswering(EncoderHead):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         start_positions: torch.Tensor | None = None,
         end_positions: torch.Tensor | None = None,
         span_loss_over_padding: bool = True,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> QuestionAnsweringModelOutput:
         r"""Find an answer in a text.
 
@@ -466,16 +486,14 @@ class EncoderForQuestionAnswering(EncoderHead):
             raise ValueError(f"{name} is None and {other} is not: pass both to train, or none.")
         # Trainer's count belongs to `labels`, which this head does not have: Trainer averages micro-batches.
         kwargs.pop("num_items_in_batch", None)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.encode(*inputs, keep_padding=has_labels and span_loss_over_padding, **kwargs)
+        outputs = self.encode(keep_padding=has_labels and span_loss_over_padding, **kwargs)
         logits = self.qa_outputs(outputs.last_hidden_state)
         start_logits, end_logits = outputs.tokens.pad(logits, torch.finfo(logits.dtype).min).unbind(dim=-1)
         return QuestionAnsweringModelOutput(
             loss=span_loss(start_logits, end_logits, start_positions, end_positions) if has_labels else None,
             start_logits=start_logits.contiguous(),
             end_logits=end_logits.contiguous(),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            **outputs.recorded,
         )
 
 
@@ -487,22 +505,17 @@ class EncoderForMultipleChoice(SequenceHead):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> MultipleChoiceModelOutput:
         r"""Choose between sequences.
 
         Inputs are `(B, num_choices, T)`, `inputs_embeds` `(B, num_choices, T, E)`, `labels` `(B,)` the indices of the
         right choices, `logits` `(B, num_choices)`.
         """
-        for name, value, dims in (("input_ids", input_ids, 3), ("inputs_embeds", inputs_embeds, 4)):
-            if value is not None:
+        for name, dims in (("input_ids", 3), ("inputs_embeds", 4)):
+            if (value := kwargs.get(name)) is not None:
                 if value.dim() != dims:
                     raise ValueError(
                         f"{name} has shape {tuple(value.shape)}: pass (batch_size, num_choices, sequence_length"
@@ -510,16 +523,12 @@ class EncoderForMultipleChoice(SequenceHead):
                     )
                 num_choices = value.shape[1]
                 check_labels("labels", labels, value.shape[:1], "num_choices", num_choices)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        for name in self.base_model.embedding_arguments:
+        for name in (*INPUTS, *self.base_model.embedding_arguments):
             if kwargs.get(name) is not None:
                 kwargs[name] = kwargs[name].flatten(0, 1)
-        outputs = self.encode(*(None if value is None else value.flatten(0, 1) for value in inputs), **kwargs)
+        outputs = self.encode(**kwargs)
         logits = self.classify(outputs).view(-1, num_choices)
         loss = None
         if labels is not None:
-            sums = classification_sums(logits, labels.to(logits.device))
-            loss = normalised(sums.nll, sums.count, num_items_in_batch)
-        return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+            loss = mean_loss(classification_sums(logits, labels.to(logits.device)), num_items_in_batch)
+        return MultipleChoiceModelOutput(loss=loss, logits=logits, **outputs.recorded)

@@ -54,6 +54,11 @@ def normalised(
     return total / max(divisor, 1)
 
 
+def mean_loss(sums: ObjectiveSums | None, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor | None:
+    """Return the `normalised` loss of a term, None without labels."""
+    return None if sums is None else normalised(sums.nll, sums.count, num_items_in_batch)
+
+
 def pair_share_of_batch(
     pair: ObjectiveSums, mlm: ObjectiveSums | None, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
@@ -63,9 +68,8 @@ def pair_share_of_batch(
     over this pass's pairs is weighted by its share of the predicted tokens: right in scale, and exact for one pass.
     """
     if num_items_in_batch is None or mlm is None:
-        return normalised(pair.nll, pair.count, None)
-    share = normalised(mlm.count.to(pair.nll.dtype), mlm.count, num_items_in_batch)
-    return normalised(pair.nll, pair.count, None) * share
+        return mean_loss(pair)
+    return mean_loss(pair) * normalised(mlm.count.to(pair.nll.dtype), mlm.count, num_items_in_batch)
 
 
 def infer_problem_type(labels: torch.Tensor | None, num_labels: int) -> str | None:
@@ -97,8 +101,7 @@ def sequence_classification_loss(
         )
     labels = labels.reshape(shape)
     if is_single_label:
-        sums = classification_sums(logits, labels)
-        return normalised(sums.nll, sums.count, num_items_in_batch)
+        return mean_loss(classification_sums(logits, labels), num_items_in_batch)
     logits = _at_least_float32(logits)
     labels = labels.to(logits.dtype)
     if problem_type == "regression":
@@ -122,8 +125,7 @@ def span_loss(
         row_length = logits.shape[1]
         positions = positions.view(-1).clamp(0, row_length)
         positions = positions.masked_fill(positions == row_length, IGNORED)
-        sums = classification_sums(logits, positions)
-        losses.append(normalised(sums.nll, sums.count, None))
+        losses.append(mean_loss(classification_sums(logits, positions)))
     return (losses[0] + losses[1]) / 2
 
 

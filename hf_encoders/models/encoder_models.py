@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
 from .encoder_attention import EncoderSelfAttention
+from .encoder_blocks import PredictionHead, SinusoidalEmbedding, sinusoidal_positions
 from .encoder_checkpoints import load_checked
 from .encoder_configuration import EncoderConfig
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, flat_tokens, on_host
@@ -35,7 +37,7 @@ SAME_WORD = 0.85  # of `difflib`: a letter too many or too few, or two letters s
 
 @dataclass
 class FlatEncoderOutput(ModelOutput):
-    """What heads read from the encoder, without padding.
+    """Hold what heads read from the encoder, without padding.
 
     Args:
         last_hidden_state (`torch.Tensor` of shape `(N, D)`): flat tokens.
@@ -49,6 +51,16 @@ class FlatEncoderOutput(ModelOutput):
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
     tokens: FlatTokens | None = None
+
+    @property
+    def first_tokens(self) -> torch.Tensor:
+        """Return the first token of each sequence, `(S, D)`."""
+        return self.tokens.first_of_each_sequence(self.last_hidden_state)
+
+    @property
+    def recorded(self) -> dict[str, tuple[torch.Tensor, ...] | None]:
+        """Return the fields that the outputs of all heads have."""
+        return {"hidden_states": self.hidden_states, "attentions": self.attentions}
 
 
 class EncoderPreTrainedModel(PreTrainedModel):
@@ -99,6 +111,14 @@ class EncoderPreTrainedModel(PreTrainedModel):
         heads = re.compile("|".join(self.pretraining_heads))
         self.unused_head_weights = frozenset(name for name in loading_info.unexpected_keys if heads.fullmatch(name))
         loading_info.unexpected_keys -= self.unused_head_weights
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, PredictionHead):
+            init.zeros_(module.bias)
+        if isinstance(module, SinusoidalEmbedding):
+            init.copy_(module.weight, sinusoidal_positions(*module.weight.shape).to(module.weight))
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """As in transformers, but never under the parameter names of 2018 (`LayerNorm.gamma`)."""

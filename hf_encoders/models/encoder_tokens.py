@@ -96,6 +96,10 @@ class FlatTokens:
         flat = padded.reshape(self.batch_size * self.row_length, *padded.shape[2:])
         return flat if self.kept is None else flat.index_select(0, self.kept)
 
+    def flatten_ids(self, ids: torch.Tensor) -> torch.Tensor:
+        """Take the ids of the real tokens, those of one row for all: `(B or 1, T)` or `(T,)` -> `(N,)`."""
+        return self.flatten(ids.expand(self.batch_size, self.row_length))
+
     def pad(self, flat: torch.Tensor, value: float = 0.0) -> torch.Tensor:
         """Put flat tokens back into the border grid, `value` at the padding: `(N, *)` -> `(B, T, *)`."""
         return self._scatter(flat, self.kept, self.batch_size, self.row_length, value)

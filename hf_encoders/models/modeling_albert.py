@@ -9,15 +9,14 @@ from functools import partial
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs
+from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_albert import HfeAlbertConfig
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import EncoderEmbeddings, LayerStack, activation, in_chunks
+from .encoder_blocks import EncoderEmbeddings, LayerStack, PredictionHead, activation, in_chunks
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -25,6 +24,7 @@ from .encoder_heads import (
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
+    EncoderInputs,
     LogitsOnRequest,
 )
 from .encoder_kernels import EncoderDropout, project
@@ -180,24 +180,18 @@ def _remove_modules(layer: nn.Module, names: tuple[str, ...]) -> None:
 # --- heads ---
 
 
-class AlbertMLMHead(nn.Module):
-    """The MLM head, in the embedding width; `decoder.weight` is the word embedding and `decoder.bias` is `bias`."""
+class AlbertMLMHead(PredictionHead):
+    """The MLM head, in the embedding width."""
 
     def __init__(self, config: HfeAlbertConfig):
-        super().__init__()
+        super().__init__(config, config.embedding_size)
         self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.dense = nn.Linear(config.hidden_size, config.embedding_size)
-        self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
         self.activation = activation(config.hidden_act)
 
     def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(P, D)` -> `(P, E)`."""
         return self.LayerNorm(self.activation(self.dense(hidden_states)))
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(P, D)` -> `(P, V)`."""
-        return self.decoder(self.transform(hidden_states))
 
 
 class AlbertSOPHead(nn.Module):
@@ -217,7 +211,7 @@ class AlbertSOPHead(nn.Module):
 
 
 class HfeAlbertPreTrainedModel(EncoderPreTrainedModel):
-    """Names and initialisation of the ALBERT models."""
+    """Names of the ALBERT models."""
 
     config_class = HfeAlbertConfig
     base_model_prefix = "albert"
@@ -232,12 +226,6 @@ class HfeAlbertPreTrainedModel(EncoderPreTrainedModel):
 
     def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.albert = HfeAlbertModel(self.config, add_pooling_layer)
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, AlbertMLMHead):
-            init.zeros_(module.bias)
 
 
 class HfeAlbertModel(EncoderModel, HfeAlbertPreTrainedModel):
@@ -274,27 +262,20 @@ class HfeAlbertForPreTraining(EncoderForPreTraining, HfeAlbertPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         sentence_order_label: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> HfeAlbertForPreTrainingOutput:
         r"""Predict masked tokens and whether two segments are in order.
 
         Args:
             labels, num_items_in_batch, return_logits (*optional*): as in `EncoderForMaskedLM`.
             sentence_order_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = in order, 1 = swapped.
-            kwargs: passed to the base model, like the inputs before the labels.
+            kwargs: as in `EncoderForMaskedLM`.
         """
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.pretrain(inputs, labels, sentence_order_label, num_items_in_batch, return_logits, **kwargs)
-        outputs = dict(outputs)
+        outputs = dict(self.pretrain(labels, sentence_order_label, num_items_in_batch, return_logits, **kwargs))
         return HfeAlbertForPreTrainingOutput(sop_logits=outputs.pop("seq_relationship_logits"), **outputs)
 
 

@@ -2,13 +2,11 @@
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_bert import HfeBertConfig
-from .encoder_blocks import Encoder, EncoderEmbeddings, Pooler, activation
+from .encoder_blocks import Encoder, EncoderEmbeddings, Pooler, PredictionHead, activation
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -17,6 +15,7 @@ from .encoder_heads import (
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
+    EncoderInputs,
     HfeForPreTrainingOutput,
 )
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
@@ -36,18 +35,12 @@ class BertPredictionTransform(nn.Module):
         return self.LayerNorm(self.activation(self.dense(hidden_states)))
 
 
-class BertPredictions(nn.Module):
-    """The MLM head; `decoder.weight` is the word embedding and `decoder.bias` is `bias`."""
+class BertPredictions(PredictionHead):
+    """The MLM head."""
 
     def __init__(self, config: HfeBertConfig):
-        super().__init__()
+        super().__init__(config, config.hidden_size)
         self.transform = BertPredictionTransform(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(P, D)` -> `(P, V)`."""
-        return self.decoder(self.transform(hidden_states))
 
 
 class BertHeads(nn.Module):
@@ -62,7 +55,7 @@ class BertHeads(nn.Module):
 
 
 class HfeBertPreTrainedModel(EncoderPreTrainedModel):
-    """Names and initialisation of the BERT models."""
+    """Names of the BERT models."""
 
     config_class = HfeBertConfig
     base_model_prefix = "bert"
@@ -77,12 +70,6 @@ class HfeBertPreTrainedModel(EncoderPreTrainedModel):
 
     def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.bert = HfeBertModel(self.config, add_pooling_layer)
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, BertPredictions):
-            init.zeros_(module.bias)
 
 
 class HfeBertModel(EncoderModel, HfeBertPreTrainedModel):
@@ -114,26 +101,20 @@ class HfeBertForPreTraining(EncoderForPreTraining, HfeBertPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         next_sentence_label: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> HfeForPreTrainingOutput:
         r"""Predict masked tokens and whether segment B follows segment A.
 
         Args:
             labels, num_items_in_batch, return_logits (*optional*): as in `EncoderForMaskedLM`.
             next_sentence_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = B follows A, 1 = B is random.
-            kwargs: passed to the base model, like the inputs before the labels.
+            kwargs: as in `EncoderForMaskedLM`.
         """
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        return self.pretrain(inputs, labels, next_sentence_label, num_items_in_batch, return_logits, **kwargs)
+        return self.pretrain(labels, next_sentence_label, num_items_in_batch, return_logits, **kwargs)
 
 
 class HfeBertForMaskedLM(EncoderForMaskedLM, HfeBertPreTrainedModel):

@@ -4,27 +4,23 @@ Differs from BERT in: no token types, no pooler, no dropout after the projection
 are the model's own, a classifier of its own on the first token.
 """
 
-import inspect
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_distilbert import TYPES, HfeDistilBertConfig
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import (
+    EncoderEmbeddings,
+    JoinedHead,
     LayerStack,
     SinusoidalEmbedding,
     activation,
-    embed_words,
-    for_hooks,
     in_chunks,
-    sinusoidal_positions,
 )
 from .encoder_heads import (
     EncoderForMaskedLM,
@@ -32,7 +28,6 @@ from .encoder_heads import (
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
-    EncoderHead,
 )
 from .encoder_kernels import EncoderDropout, project
 from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput, check_ids
@@ -60,41 +55,15 @@ NO_TYPES = (
 ONLY_IN_BERT = re.compile(r"bert\.pooler\..*|cls\.seq_relationship\..*|cls\.predictions\.bias")
 
 
-class DistilBertEmbeddings(nn.Module):
-    """Sum of word and (absolute) position embeddings, then LayerNorm and dropout."""
+class DistilBertEmbeddings(EncoderEmbeddings):
+    """Embeddings without token types."""
 
-    first_position = 0
+    has_token_types = False
 
     def __init__(self, config: HfeDistilBertConfig):
-        super().__init__()
-        self.has_positions = config.position_embedding_type == "absolute"
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.dim, padding_idx=config.pad_token_id)
-        if self.has_positions:
-            kind = SinusoidalEmbedding if config.sinusoidal_pos_embds else nn.Embedding
-            self.position_embeddings = kind(config.max_position_embeddings, config.dim)
-        self.LayerNorm = nn.LayerNorm(config.dim, eps=config.layer_norm_eps)
-        self.dropout = EncoderDropout(config.dropout)
-
-    def forward(
-        self,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        tokens: FlatTokens,
-    ) -> torch.Tensor:
-        """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings `(N, D)`; token types are all 0."""
-        if inputs_embeds is None:
-            embeddings = embed_words(self.word_embeddings, tokens, input_ids)
-        else:
-            embeddings = tokens.flatten(inputs_embeds)
-        if self.has_positions:
-            if position_ids is None:
-                positions = tokens.columns(embeddings.device)
-            else:
-                positions = tokens.flatten(position_ids.expand(tokens.batch_size, tokens.row_length))
-            embeddings = embeddings + self.position_embeddings(positions)
-        return for_hooks(self, tokens, self.dropout(self.LayerNorm(embeddings)))
+        super().__init__(config, config.dim)
+        if config.sinusoidal_pos_embds:
+            self.position_embeddings = SinusoidalEmbedding(config.max_position_embeddings, config.dim)
 
 
 class DistilBertAttention(EncoderSelfAttention):
@@ -161,45 +130,16 @@ class DistilBertTransformer(LayerStack):
         return list(self.layer)
 
 
-def without_token_types(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A head's `forward` that does not name `token_type_ids`, as in transformers.
-
-    Trainer drops the columns of a dataset that the signature does not name: BERT's tokenizer makes this one.
-    """
-    signature = inspect.signature(forward)
-    index = list(signature.parameters).index("token_type_ids")
-
-    @wraps(forward)
-    def named(*args: Any, **kwargs: Any) -> Any:
-        args = (*args[:index], None, *args[index:]) if len(args) > index else args
-        return forward(*args, **kwargs)
-
-    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "token_type_ids"]
-    named.__signature__ = signature.replace(parameters=kept)
-    return named
-
-
 class HfeDistilBertPreTrainedModel(EncoderPreTrainedModel):
-    """Names and initialisation of the DistilBERT models."""
+    """Names of the DistilBERT models."""
 
     config_class = HfeDistilBertConfig
     base_model_prefix = "distilbert"
     pretraining_heads = (r"vocab_(transform|layer_norm|projector)\.(weight|bias)",)
     _no_split_modules = ["DistilBertEmbeddings", "DistilBertLayer"]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if issubclass(cls, EncoderHead) and "token_type_ids" in inspect.signature(cls.forward).parameters:
-            cls.forward = without_token_types(cls.forward)
-
     def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.distilbert = HfeDistilBertModel(self.config)
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, SinusoidalEmbedding):
-            init.copy_(module.weight, sinusoidal_positions(*module.weight.shape).to(module.weight))
 
     @staticmethod
     def weights_of_bert(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -244,24 +184,6 @@ class HfeDistilBertModel(EncoderModel, HfeDistilBertPreTrainedModel):
 # --- heads ---
 
 
-class DistilBertPredictions(nn.Module):
-    """The MLM head, whose modules transformers has in the model: `vocab_projector.weight` is the word embedding."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.of = (model,)  # in a tuple: the model is no part of its head
-
-    def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(P, D)` -> `(P, D)`."""
-        (model,) = self.of
-        return model.vocab_layer_norm(model.activation(model.vocab_transform(hidden_states)))
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(P, D)` -> `(P, V)`."""
-        (model,) = self.of
-        return model.vocab_projector(self.transform(hidden_states))
-
-
 class HfeDistilBertForMaskedLM(EncoderForMaskedLM, HfeDistilBertPreTrainedModel):
     """DistilBERT with the MLM head, its only pre-training head."""
 
@@ -276,16 +198,10 @@ class HfeDistilBertForMaskedLM(EncoderForMaskedLM, HfeDistilBertPreTrainedModel)
 
     @property
     def mlm_head(self) -> nn.Module:
-        """The MLM head."""
-        return DistilBertPredictions(self)
-
-    def get_output_embeddings(self) -> nn.Linear:
-        """The projection to the vocabulary."""
-        return self.vocab_projector
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace the projection to the vocabulary, bias included."""
-        self.vocab_projector = new_embeddings
+        """Return the MLM head; `vocab_projector.weight` is the word embedding."""
+        return JoinedHead(
+            nn.Sequential(self.vocab_transform, self.activation, self.vocab_layer_norm), self.vocab_projector
+        )
 
 
 class DistilBertSequenceHead:
@@ -300,8 +216,7 @@ class DistilBertSequenceHead:
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, num_scores)`."""
-        first_tokens = outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)
-        return self.classifier(self.dropout(self.pre_classifier(first_tokens).relu()))
+        return self.classifier(self.dropout(self.pre_classifier(outputs.first_tokens).relu()))
 
 
 class HfeDistilBertForSequenceClassification(

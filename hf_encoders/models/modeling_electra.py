@@ -9,13 +9,19 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers.activations import get_activation
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs
+from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from .configuration_electra import SUMMARY, HfeElectraConfig
-from .encoder_blocks import Encoder, EncoderEmbeddings, activation
+from .configuration_electra import HfeElectraConfig
+from .encoder_blocks import (
+    ClassificationHead,
+    Encoder,
+    EncoderEmbeddings,
+    JoinedHead,
+    SequenceSummary,
+    activation,
+)
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -23,15 +29,15 @@ from .encoder_heads import (
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
     EncoderHead,
-    check_labels,
+    EncoderInputs,
 )
-from .encoder_losses import IGNORED, normalised
+from .encoder_losses import IGNORED, mean_loss
 from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput
 from .encoder_tokens import FlatTokens
 
 
 class HfeElectraPreTrainedModel(EncoderPreTrainedModel):
-    """Return names of the ELECTRA models."""
+    """Names of the ELECTRA models."""
 
     config_class = HfeElectraConfig
     base_model_prefix = "electra"
@@ -83,18 +89,6 @@ class ElectraGeneratorPredictions(nn.Module):
         return self.LayerNorm(nn.functional.gelu(self.dense(hidden_states)))
 
 
-class ElectraMLMHead(nn.Module):
-    """The two modules of the MLM head, which are apart in transformers' names, as one."""
-
-    def __init__(self, transform: nn.Module, decoder: nn.Linear):
-        super().__init__()
-        self.transform, self.decoder = transform, decoder
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(P, D)` -> `(P, V)`."""
-        return self.decoder(self.transform(hidden_states))
-
-
 class HfeElectraForMaskedLM(EncoderForMaskedLM, HfeElectraPreTrainedModel):
     """ELECTRA with the MLM head: the generator."""
 
@@ -106,16 +100,8 @@ class HfeElectraForMaskedLM(EncoderForMaskedLM, HfeElectraPreTrainedModel):
 
     @property
     def mlm_head(self) -> nn.Module:
-        """The MLM head."""
-        return ElectraMLMHead(self.generator_predictions, self.generator_lm_head)
-
-    def get_output_embeddings(self) -> nn.Linear:
-        """The projection to the vocabulary."""
-        return self.generator_lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace the projection to the vocabulary, bias included."""
-        self.generator_lm_head = new_embeddings
+        """Return the MLM head."""
+        return JoinedHead(self.generator_predictions, self.generator_lm_head)
 
 
 # --- the discriminator ---
@@ -182,17 +168,16 @@ class HfeElectraForPreTraining(EncoderHead, HfeElectraPreTrainedModel):
     def _add_head(self) -> None:
         self.discriminator_predictions = ElectraDiscriminatorPredictions(self.config)
 
+    def token_classes(self) -> tuple[str, int]:
+        """Labels say whether a token was replaced."""
+        return "two classes", 2
+
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> HfeElectraForPreTrainingOutput:
         r"""Tell replaced tokens from original ones.
 
@@ -201,61 +186,19 @@ class HfeElectraForPreTraining(EncoderHead, HfeElectraPreTrainedModel):
                 where neither counts. Padding never does.
             num_items_in_batch (*optional*): tokens that count in the whole batch, over accumulation steps and
                 processes; None means in this call.
-            kwargs: passed to the base model, like the inputs before the labels.
+            kwargs: `EncoderInputs`, and other arguments of the base model.
         """
-        rows = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
-        check_labels("labels", labels, rows, "two classes", 2)
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        mask = kwargs.get("attention_mask")
+        if labels is not None and mask is not None and mask.shape == labels.shape:
+            labels = labels.masked_fill(mask == 0, IGNORED)
+        outputs = self.encode(token_labels=labels, **kwargs)
         scores = self.discriminator_predictions(outputs.last_hidden_state)
-        rtd = None
-        if labels is not None:
-            if attention_mask is not None and attention_mask.shape == labels.shape:
-                labels = labels.masked_fill(attention_mask == 0, IGNORED)
-            rtd = detection_sums(scores, outputs.tokens.flatten(labels.to(scores.device)))
-        return HfeElectraForPreTrainingOutput(
-            loss=None if rtd is None else normalised(rtd.nll, rtd.count, num_items_in_batch),
-            logits=outputs.tokens.pad(scores),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            rtd=rtd,
-        )
+        rtd = None if labels is None else detection_sums(scores, outputs.tokens.flatten(labels.to(scores.device)))
+        logits, loss = outputs.tokens.pad(scores), mean_loss(rtd, num_items_in_batch)
+        return HfeElectraForPreTrainingOutput(loss=loss, logits=logits, rtd=rtd, **outputs.recorded)
 
 
 # --- heads for fine-tuning ---
-
-
-class ElectraClassificationHead(nn.Module):
-    """Dense, erf GELU and projection of the first token, with dropout before each."""
-
-    def __init__(self, config: HfeElectraConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.head_dropout)
-        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
-
-    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
-        """`(S, D)` -> `(S, num_labels)`."""
-        return self.out_proj(self.dropout(nn.functional.gelu(self.dense(self.dropout(first_tokens)))))
-
-
-class ElectraSequenceSummary(nn.Module):
-    """Projection and activation of the first token, then dropout.
-
-    Of transformers' other summaries, `last` and `mean` count padding.
-    """
-
-    def __init__(self, config: HfeElectraConfig):
-        super().__init__()
-        for name, needed in (("summary_type", SUMMARY), ("summary_use_proj", True)):
-            if getattr(config, name) != needed:
-                raise ValueError(f"{name}={getattr(config, name)!r}: only {needed!r} is built: leave it out.")
-        self.summary = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = get_activation(config.summary_activation) if config.summary_activation else nn.Identity()
-        self.last_dropout = nn.Dropout(config.summary_last_dropout)
-
-    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
-        """`(S, D)` -> `(S, D)`."""
-        return self.last_dropout(self.activation(self.summary(first_tokens)))
 
 
 class HfeElectraForSequenceClassification(EncoderForSequenceClassification, HfeElectraPreTrainedModel):
@@ -264,11 +207,11 @@ class HfeElectraForSequenceClassification(EncoderForSequenceClassification, HfeE
     has_pooler = False
 
     def _add_head(self) -> None:
-        self.classifier = ElectraClassificationHead(self.config)
+        self.classifier = ClassificationHead(self.config, nn.functional.gelu)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, num_labels)`."""
-        return self.classifier(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
+        return self.classifier(outputs.first_tokens)
 
 
 class HfeElectraForTokenClassification(EncoderForTokenClassification, HfeElectraPreTrainedModel):
@@ -285,9 +228,10 @@ class HfeElectraForMultipleChoice(EncoderForMultipleChoice, HfeElectraPreTrained
     has_pooler = False
 
     def _add_head(self) -> None:
-        self.sequence_summary = ElectraSequenceSummary(self.config)
-        self.classifier = nn.Linear(self.config.hidden_size, 1)
+        config = self.config
+        self.sequence_summary = SequenceSummary(config, config.hidden_size, last_dropout=config.summary_last_dropout)
+        self.classifier = nn.Linear(config.hidden_size, 1)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, 1)`."""
-        return self.classifier(self.sequence_summary(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)))
+        return self.classifier(self.sequence_summary(outputs.first_tokens))

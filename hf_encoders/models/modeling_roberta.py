@@ -6,10 +6,9 @@ classifier of its own on the first token, and no pair objective. Leaves out: dec
 
 import torch
 from torch import nn
-from transformers import initialization as init
 
 from .configuration_roberta import HfeRobertaConfig
-from .encoder_blocks import Encoder, EncoderEmbeddings, Pooler
+from .encoder_blocks import ClassificationHead, Encoder, EncoderEmbeddings, Pooler, PredictionHead
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -53,41 +52,21 @@ class RobertaEmbeddings(EncoderEmbeddings):
         return super()._positions(tokens, input_ids, position_ids, device)
 
 
-class RobertaLMHead(nn.Module):
-    """The MLM head: always erf GELU; `decoder.weight` is the word embedding and `decoder.bias` is `bias`."""
+class RobertaLMHead(PredictionHead):
+    """The MLM head: always erf GELU."""
 
     def __init__(self, config: HfeRobertaConfig):
-        super().__init__()
+        super().__init__(config, config.hidden_size)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(P, D)` -> `(P, D)`."""
         return self.layer_norm(nn.functional.gelu(self.dense(hidden_states)))
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(P, D)` -> `(P, V)`."""
-        return self.decoder(self.transform(hidden_states))
-
-
-class RobertaClassificationHead(nn.Module):
-    """Dense, tanh and projection of the first token, with dropout before each."""
-
-    def __init__(self, config: HfeRobertaConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.head_dropout)
-        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
-
-    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
-        """`(S, D)` -> `(S, num_labels)`."""
-        return self.out_proj(self.dropout(self.dense(self.dropout(first_tokens)).tanh()))
-
 
 class HfeRobertaPreTrainedModel(EncoderPreTrainedModel):
-    """Names and initialisation of the RoBERTa models."""
+    """Names of the RoBERTa models."""
 
     config_class = HfeRobertaConfig
     base_model_prefix = "roberta"
@@ -100,12 +79,6 @@ class HfeRobertaPreTrainedModel(EncoderPreTrainedModel):
 
     def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.roberta = HfeRobertaModel(self.config, add_pooling_layer)
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, RobertaLMHead):
-            init.zeros_(module.bias)
 
 
 class HfeRobertaModel(EncoderModel, HfeRobertaPreTrainedModel):
@@ -137,11 +110,11 @@ class HfeRobertaForSequenceClassification(EncoderForSequenceClassification, HfeR
     has_pooler = False
 
     def _add_head(self) -> None:
-        self.classifier = RobertaClassificationHead(self.config)
+        self.classifier = ClassificationHead(self.config, torch.tanh)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, num_labels)`."""
-        return self.classifier(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
+        return self.classifier(outputs.first_tokens)
 
 
 class HfeRobertaForTokenClassification(EncoderForTokenClassification, HfeRobertaPreTrainedModel):

@@ -6,28 +6,26 @@ no mask. Leaves out: decoder use and its cache, `lengths`, adaptive softmax, the
 `XLMForQuestionAnswering`.
 """
 
-import inspect
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import get_activation
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .configuration_xlm import SUMMARY, HfeXLMConfig
+from .configuration_xlm import HfeXLMConfig
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import (
+    SequenceSummary,
     SinusoidalEmbedding,
     activation,
     embed_words,
     in_chunks,
-    sinusoidal_positions,
     through_layers,
 )
 from .encoder_heads import (
+    INPUTS,
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
@@ -94,26 +92,6 @@ class XLMPredLayer(nn.Module):
         return self.proj(hidden_states)
 
 
-class XLMSequenceSummary(nn.Module):
-    """Projection of the first token, with dropout before it and perhaps an activation after it.
-
-    Of transformers' other summaries, `last` and `mean` count padding, and the rest has no projection to the labels.
-    """
-
-    def __init__(self, config: HfeXLMConfig):
-        super().__init__()
-        for name, needed in (("summary_type", SUMMARY), ("summary_use_proj", True), ("summary_proj_to_labels", True)):
-            if getattr(config, name) != needed:
-                raise ValueError(f"{name}={getattr(config, name)!r}: only {needed!r} is built: leave it out.")
-        self.summary = nn.Linear(config.emb_dim, config.num_labels)
-        self.activation = get_activation(config.summary_activation) if config.summary_activation else nn.Identity()
-        self.first_dropout = nn.Dropout(config.summary_first_dropout)
-
-    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
-        """`(S, D)` -> `(S, num_labels)`."""
-        return self.activation(self.summary(self.first_dropout(first_tokens)))
-
-
 class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
     """Names and initialisation of the XLM models."""
 
@@ -131,12 +109,10 @@ class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, nn.Embedding):
+        if isinstance(module, nn.Embedding) and not isinstance(module, SinusoidalEmbedding):
             init.normal_(module.weight, mean=0.0, std=self.config.embed_init_std)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
-        if isinstance(module, SinusoidalEmbedding):
-            init.copy_(module.weight, sinusoidal_positions(*module.weight.shape).to(module.weight))
 
 
 def mask_of_padding(
@@ -241,23 +217,16 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         langs: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings `(N, D)`."""
-
-        def flat(ids: torch.Tensor) -> torch.Tensor:
-            return tokens.flatten(ids.expand(tokens.batch_size, tokens.row_length))
-
-        if inputs_embeds is None:
-            words = embed_words(self.embeddings, tokens, input_ids)
-        else:
-            words = tokens.flatten(inputs_embeds)
+        words = embed_words(self.embeddings, tokens, input_ids, inputs_embeds)
         if self.has_positions:
-            positions = tokens.columns(words.device) if position_ids is None else flat(position_ids)
+            positions = tokens.columns(words.device) if position_ids is None else tokens.flatten_ids(position_ids)
             words = words + self.position_embeddings(positions)
         if self.config.has_language_embeddings:
             if langs is None:
                 default = self.config.lang2id[self.config.default_lang]
                 words = words + self.lang_embeddings(words.new_full((1,), default, dtype=torch.long))
             else:
-                words = words + self.lang_embeddings(flat(langs))
+                words = words + self.lang_embeddings(tokens.flatten_ids(langs))
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(tokens.batch_size, tokens.row_length)
             words = words + embed_words(self.embeddings, tokens, token_type_ids)
@@ -290,39 +259,14 @@ def run_xlm_layer(
 # --- heads ---
 
 
-def with_languages(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A head's `forward` with `langs`, which its base model reads, named behind `attention_mask`.
-
-    As in transformers' signature; Trainer drops columns of a dataset that the signature does not name.
-    """
-    signature = inspect.signature(forward)
-    parameters = list(signature.parameters.values())
-    index = list(signature.parameters).index("attention_mask") + 1
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters.insert(index, inspect.Parameter("langs", kind, default=None, annotation=torch.Tensor | None))
-
-    @wraps(forward)
-    def named(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > index:
-            kwargs["langs"] = args[index]
-            args = (*args[:index], *args[index + 1 :])
-        return forward(*args, **kwargs)
-
-    named.__signature__ = signature.replace(parameters=parameters)
-    return named
-
-
 class XLMHead:
     """Mixed into each head: names `langs` in its signature, and finds padding before labels are looked at."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "langs" not in inspect.signature(cls.forward).parameters:
-            cls.forward = with_languages(cls.forward)
+    inputs = (*INPUTS[:2], "langs", *INPUTS[2:])
 
     def encode(
         self,
-        input_ids: torch.Tensor | None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         *inputs: torch.Tensor | None,
         **kwargs: Any,
@@ -341,13 +285,10 @@ class HfeXLMWithLMHeadModel(XLMHead, EncoderForMaskedLM, HfeXLMPreTrainedModel):
     def _add_head(self) -> None:
         self.pred_layer = XLMPredLayer(self.config)
 
-    def get_output_embeddings(self) -> nn.Linear:
-        """The projection to the vocabulary."""
-        return self.pred_layer.proj
 
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace the projection to the vocabulary, bias included."""
-        self.pred_layer.proj = new_embeddings
+def summary(config: HfeXLMConfig) -> SequenceSummary:
+    """Make the summary of a sequence, whose projection is to the labels."""
+    return SequenceSummary(config, config.num_labels, first_dropout=config.summary_first_dropout)
 
 
 class HfeXLMForSequenceClassification(XLMHead, EncoderForSequenceClassification, HfeXLMPreTrainedModel):
@@ -356,11 +297,11 @@ class HfeXLMForSequenceClassification(XLMHead, EncoderForSequenceClassification,
     has_pooler = False
 
     def _add_head(self) -> None:
-        self.sequence_summary = XLMSequenceSummary(self.config)
+        self.sequence_summary = summary(self.config)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, num_labels)`."""
-        return self.sequence_summary(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
+        return self.sequence_summary(outputs.first_tokens)
 
 
 class HfeXLMForTokenClassification(XLMHead, EncoderForTokenClassification, HfeXLMPreTrainedModel):
@@ -377,10 +318,9 @@ class HfeXLMForMultipleChoice(XLMHead, EncoderForMultipleChoice, HfeXLMPreTraine
     has_pooler = False
 
     def _add_head(self) -> None:
-        self.sequence_summary = XLMSequenceSummary(self.config)
+        self.sequence_summary = summary(self.config)
         self.logits_proj = nn.Linear(self.config.num_labels, 1)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, 1)`."""
-        first_tokens = outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)
-        return self.logits_proj(self.sequence_summary(first_tokens))
+        return self.logits_proj(self.sequence_summary(outputs.first_tokens))

@@ -13,25 +13,24 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import get_activation
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_xlnet import HfeXLNetConfig
-from .encoder_blocks import activation, embed_words, in_chunks
+from .encoder_blocks import JoinedHead, SequenceSummary, activation, embed_words, in_chunks
 from .encoder_heads import (
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
-    EncoderHead,
+    EncoderForTokenPrediction,
+    EncoderInputs,
     LogitsOnRequest,
 )
 from .encoder_kernels import EncoderDropout, project, with_padding_rows
-from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, linear_classification_sums, normalised
+from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, linear_classification_sums, mean_loss
 from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, first_rows, on_host, places_of
 from .encoder_two_streams import RelativeAttention, Streams, count_queries, make_streams, sinusoids
@@ -182,12 +181,9 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings of both streams `(N + P, D)`."""
 
         def flat(ids: torch.Tensor | None) -> torch.Tensor | None:
-            return None if ids is None else tokens.flatten(ids.expand(tokens.batch_size, tokens.row_length))
+            return None if ids is None else tokens.flatten_ids(ids)
 
-        if inputs_embeds is None:
-            words = embed_words(self.word_embedding, tokens, input_ids)
-        else:
-            words = tokens.flatten(inputs_embeds)
+        words = embed_words(self.word_embedding, tokens, input_ids, inputs_embeds)
         counts = None
         if queries is not None:
             is_query = on_host(queries).expand(tokens.batch_size, -1)
@@ -286,100 +282,62 @@ class XLNetHead:
         return super().encode(*inputs, **kwargs)
 
 
-class HfeXLNetLMHeadModel(XLNetHead, EncoderHead, HfeXLNetPreTrainedModel):
+class HfeXLNetLMHeadModel(XLNetHead, EncoderForTokenPrediction, HfeXLNetPreTrainedModel):
     """XLNet with the projection to the vocabulary: permutation language modelling."""
 
-    classes_field = "vocab_size"
     loss_terms = {"plm": "labels"}
     _tied_weights_keys = {"lm_loss.weight": "transformer.word_embedding.weight"}
 
     def _add_head(self) -> None:
         self.lm_loss = nn.Linear(self.config.d_model, self.config.vocab_size)
 
-    def get_output_embeddings(self) -> nn.Linear:
-        """The projection to the vocabulary."""
-        return self.lm_loss
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace the projection to the vocabulary, bias included."""
-        self.lm_loss = new_embeddings
+    @property
+    def mlm_head(self) -> nn.Module:
+        """Return the projection to the vocabulary, before which nothing stands."""
+        return JoinedHead(nn.Identity(), self.lm_loss)
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         order: torch.Tensor | None = None,
         is_reversed: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[EncoderInputs],
     ) -> HfeXLNetLMOutput:
         r"""Predict tokens from those before them in an order.
 
         Args:
-            input_ids, attention_mask, token_type_ids, inputs_embeds, order, is_reversed, kwargs: as in the base model.
             labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere. With `order`
                 they are predicted by query rows, which do not see the token. Without it by the content rows, which see
                 the whole input, as in transformers: for inputs with mask tokens.
-            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
-                processes, which the loss is divided by. Trainer passes it. None means those of this call.
-            return_logits (`bool`, *optional*): whether `logits` are computed; None means yes, unless the model is
-                training and has labels. With `order` and labels they are zero where nothing is predicted.
+            order, is_reversed, kwargs: as in the base model.
+            num_items_in_batch, return_logits (*optional*): as in `EncoderForMaskedLM`; with `order` and labels, logits
+                are zero where nothing is predicted.
         """
-        inputs = (input_ids, attention_mask, token_type_ids, None, inputs_embeds)
         queries = None if order is None or labels is None else on_host(labels) != IGNORED
         extra = {"order": order, "is_reversed": is_reversed, "queries": queries}
-        outputs = self.encode(*inputs, token_labels=labels, **extra, **kwargs)
-        if return_logits is None:
-            return_logits = labels is None or not self.training
-        logits, plm = self.predict_tokens(outputs, labels, queries is not None, return_logits)
-        return HfeXLNetLMOutput(
-            loss=None if plm is None else normalised(plm.nll, plm.count, num_items_in_batch),
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            plm=plm,
-        )
+        outputs = self.encode(token_labels=labels, **extra, **kwargs)
+        if queries is None:
+            logits, plm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
+        else:
+            return_logits = not self.training if return_logits is None else return_logits
+            logits, plm = self._predict_by_queries(outputs, labels, return_logits)
+        return HfeXLNetLMOutput(loss=mean_loss(plm, num_items_in_batch), logits=logits, plm=plm, **outputs.recorded)
 
-    def predict_tokens(
-        self, outputs: FlatEncoderOutput, labels: torch.Tensor | None, has_queries: bool, return_logits: bool
-    ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
-        """Return scores `(B, T, V)` or None, and sums of the objective or None; projects predicted tokens only."""
-        tokens, states = outputs.tokens, outputs.last_hidden_state
-        if labels is None:
-            return (tokens.pad(self.lm_loss(states)) if return_logits else None), None
-        padded_labels, labels = labels, tokens.flatten(labels.to(states.device))
-        if not has_queries and (return_logits or torch.compiler.is_compiling()):
-            scores = self.lm_loss(states)
-            return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
-        predicted = places_of(labels != IGNORED, on_host(padded_labels) != IGNORED)
-        states = states[tokens.num_tokens :] if has_queries else states.index_select(0, predicted)
-        labels = labels.index_select(0, predicted)
+    def _predict_by_queries(
+        self, outputs: FlatEncoderOutput, labels: torch.Tensor, return_logits: bool
+    ) -> tuple[torch.Tensor | None, ObjectiveSums]:
+        """Return scores `(B, T, V)` or None, and sums of the objective, of the rows behind those of the tokens."""
+        tokens, states = outputs.tokens, outputs.last_hidden_state[outputs.tokens.num_tokens :]
+        predicted = places_of(tokens.flatten(labels.to(states.device)) != IGNORED, on_host(labels) != IGNORED)
+        labels = tokens.flatten(labels.to(states.device)).index_select(0, predicted)
         if not return_logits:
             return None, linear_classification_sums(states, self.lm_loss, labels)
         scores = self.lm_loss(states)
         everywhere = scores.new_zeros(tokens.num_tokens, scores.shape[-1]).index_copy(0, predicted, scores)
         return tokens.pad(everywhere), classification_sums(scores, labels)
-
-
-class XLNetSequenceSummary(nn.Module):
-    """Projection of a sequence's last token, an activation and dropout."""
-
-    def __init__(self, config: HfeXLNetConfig):
-        super().__init__()
-        width = config.d_model
-        self.summary = nn.Linear(width, width) if config.summary_use_proj else nn.Identity()
-        self.activation = get_activation(config.summary_activation) if config.summary_activation else nn.Identity()
-        self.last_dropout = nn.Dropout(config.summary_last_dropout)
-
-    def forward(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """`(S, D)`."""
-        last = last_of_each_sequence(outputs.tokens, outputs.last_hidden_state)
-        return self.last_dropout(self.activation(self.summary(last)))
 
 
 def last_of_each_sequence(tokens: FlatTokens, flat: torch.Tensor) -> torch.Tensor:
@@ -406,12 +364,14 @@ class XLNetForSequences(XLNetHead):
     has_pooler = False
 
     def _add_head(self) -> None:
-        self.sequence_summary = XLNetSequenceSummary(self.config)
-        self.logits_proj = nn.Linear(self.config.d_model, self.num_scores or self.config.num_labels)
+        width, dropout = self.config.d_model, self.config.summary_last_dropout
+        self.sequence_summary = SequenceSummary(self.config, width, last_dropout=dropout)
+        self.logits_proj = nn.Linear(width, self.num_scores or self.config.num_labels)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, num_scores)`."""
-        return self.logits_proj(self.sequence_summary(outputs))
+        last = last_of_each_sequence(outputs.tokens, outputs.last_hidden_state)
+        return self.logits_proj(self.sequence_summary(last))
 
 
 class HfeXLNetForSequenceClassification(XLNetForSequences, EncoderForSequenceClassification, HfeXLNetPreTrainedModel):

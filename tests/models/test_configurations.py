@@ -197,6 +197,8 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
         (HfeXLNetConfig, {"d_head": 5}, "d_head=5 must be d_model / n_head = 6"),
         (HfeXLNetConfig, {"hidden_size": 15}, "d_model=15 must be even"),
         (HfeXLNetConfig, {"summary_type": "mean"}, "summary_type='mean' is not built"),
+        (HfeXLMConfig, {"summary_proj_to_labels": False}, "summary_proj_to_labels=False is not built"),
+        (HfeElectraConfig, {"summary_type": "mean"}, "summary_type='mean' is not built"),
         (HfeXLNetConfig, {"summary_last_dropout": 1.0}, "summary_last_dropout=1.0 must be a probability"),
         (HfeXLMConfig, {"is_encoder": False}, "is_encoder=False is a decoder's"),
         (HfeXLMConfig, {"asm": True}, "asm=True is an adaptive softmax"),

@@ -112,21 +112,6 @@ def test_trainer_keeps_the_column(tmp_path: Any) -> None:
     assert "langs" in trainer._signature_columns and "labels" in trainer._signature_columns
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "needed"),
-    [
-        ("summary_type", "mean", "'first'"),
-        ("summary_use_proj", False, "True"),
-        ("summary_proj_to_labels", False, "True"),
-    ],
-)
-def test_other_summaries_are_refused(field: str, value: Any, needed: str) -> None:
-    tiny_model(HfeXLMWithLMHeadModel, **{field: value})  # which has no summary
-    for model_class in (HfeXLMForSequenceClassification, HfeXLMForMultipleChoice):
-        with pytest.raises(ValueError, match=f"{field}={value!r}: only {needed} is built"):
-            tiny_model(model_class, **{field: value})
-
-
 @pytest.mark.parametrize("name", ["lengths", "cache"])
 def test_arguments_of_a_decoder_are_refused(name: str) -> None:
     model = tiny_model(HfeXLMModel)
