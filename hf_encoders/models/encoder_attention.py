@@ -11,7 +11,7 @@ in transformers 4. The kernel is `config._attn_implementation` (`attn_implementa
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
@@ -134,7 +134,12 @@ class EncoderSelfAttention(nn.Module):
         query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in heads)  # (S, A, L, H)
         if self.has_distances:
             bias = self.distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
-            mask = _add_mask(bias, mask)
+            if mask is None:
+                mask = bias
+            elif mask.dtype == torch.bool:
+                mask = bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+            else:
+                mask = bias + mask
         with without_cudnn(query):
             context, weights = kernel(self, query, key, value, mask, dropout=self._dropout, scaling=self.scaling)
         return tokens.from_sequences(context), weights
@@ -171,22 +176,20 @@ def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dro
     return None
 
 
-def without_cudnn(query: torch.Tensor) -> AbstractContextManager:
+@contextmanager
+def without_cudnn(query: torch.Tensor) -> Iterator[None]:
     """Leave out cuDNN, which rounds dropout to sixteenths, and can give NaN gradients to long masked rows.
 
     https://github.com/pytorch/pytorch/pull/174245, https://github.com/pytorch/pytorch/issues/196678
     """
-    on_cuda = query.device.type == "cuda" and is_eager() and torch.backends.cuda.cudnn_sdp_enabled()
-    return _cudnn_switched_off() if on_cuda else nullcontext()
-
-
-@contextmanager
-def _cudnn_switched_off() -> Iterator[None]:
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    switches = query.device.type == "cuda" and is_eager() and torch.backends.cuda.cudnn_sdp_enabled()
+    if switches:
+        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(True)
+        if switches:
+            torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def eager_attention(
@@ -214,39 +217,26 @@ def eager_attention(
 def _mask_for_kernel(
     config: EncoderConfig, implementation: str, query: torch.Tensor, tokens: FlatTokens
 ) -> torch.Tensor | object | None:
-    """The mask in the form that the kernel reads, made once per forward pass."""
-    if implementation not in tokens.derived:
-        mask = tokens.sequence_mask()
-        if mask is not None and mask.dim() == 4:
-            if implementation not in ("eager", "sdpa"):
-                raise ValueError(
-                    f"attention_mask is 4D and attn_implementation={implementation!r}: pass a mask of shape (B, T), "
-                    "or use attn_implementation='sdpa' or 'eager'."
-                )
-            mask = mask.to(query.dtype).clamp(min=torch.finfo(query.dtype).min)
-        elif mask is not None and implementation == "sdpa" and tokens.attention_mask is None:
-            mask = mask[:, None, None, :]  # transformers would read whether one is False, and wait for the device
-        elif mask is not None:
-            mask = _mask_from_flags(config, implementation, query, mask)
-        tokens.derived[implementation] = mask
-    return tokens.derived[implementation]
-
-
-def _mask_from_flags(
-    config: EncoderConfig, implementation: str, query: torch.Tensor, is_real: torch.Tensor
-) -> torch.Tensor | object | None:
-    """`(S, L)` flags -> what the kernel reads: a tensor, a block mask, or the flags themselves."""
-    if implementation == "eager":
-        # `output_attentions=True` needs this form, whichever kernel the configuration names.
-        allowed = query.new_zeros(is_real.shape)
-        return allowed.masked_fill(~is_real, torch.finfo(query.dtype).min)[:, None, None, :]
-    shape_only = query.new_empty(()).expand(*is_real.shape, query.shape[-1])
-    return create_bidirectional_mask(config=config, inputs_embeds=shape_only, attention_mask=is_real)
-
-
-def _add_mask(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return the mask as the kernel reads it: a tensor, a block mask or flags; made once per forward pass."""
+    if implementation in tokens.derived:
+        return tokens.derived[implementation]
+    mask = tokens.sequence_mask()
     if mask is None:
-        return bias
-    if mask.dtype == torch.bool:
-        return bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
-    return bias + mask
+        return None
+    lowest = torch.finfo(query.dtype).min
+    if mask.dim() == 4:
+        if implementation not in ("eager", "sdpa"):
+            raise ValueError(
+                f"attention_mask is 4D and attn_implementation={implementation!r}: pass a mask of shape (B, T), or "
+                "use attn_implementation='sdpa' or 'eager'."
+            )
+        mask = mask.to(query.dtype).clamp(min=lowest)
+    elif implementation == "sdpa" and tokens.attention_mask is None:
+        mask = mask[:, None, None, :]  # transformers would read whether one is False, and wait for the device
+    elif implementation == "eager":  # also for `output_attentions=True`, whichever kernel the configuration names
+        mask = query.new_zeros(mask.shape).masked_fill(~mask, lowest)[:, None, None, :]
+    else:
+        shape_only = query.new_empty(()).expand(*mask.shape, query.shape[-1])
+        mask = create_bidirectional_mask(config=config, inputs_embeds=shape_only, attention_mask=mask)
+    tokens.derived[implementation] = mask
+    return mask

@@ -179,25 +179,6 @@ def in_chunks(
     return torch.cat([function(chunk) for chunk in hidden_states.split(chunk_size)])
 
 
-class LayerStack(nn.Module):
-    """Runs the layers of `layers()`, and records hidden states where they are asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.recorder = HiddenStateRecorder()
-
-    def layers(self) -> list[nn.Module]:
-        """The layers that a token passes through, in order."""
-        raise NotImplementedError
-
-    def forward(
-        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
-    ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`."""
-        recorder = self.recorder if output_hidden_states else None
-        return through_layers(self.layers(), hidden_states, tokens, output_attentions, recorder)
-
-
 def run_layer(layer: Callable, *inputs: Any) -> torch.Tensor:
     """One layer; `hf_encoders.compilation` replaces this function by one that knows of compilers."""
     return layer(*inputs)
@@ -223,16 +204,12 @@ def through_layers(
     return tokens.to(padded.device).flatten(padded)
 
 
-class Encoder(LayerStack):
-    """A stack of layers with parameters of their own; a family with another attention passes its class."""
+class Encoder(nn.Module):
+    """Holds layers with parameters of their own; a family with another attention passes its class."""
 
     def __init__(self, config: EncoderConfig, self_attention: type[EncoderSelfAttention] = EncoderSelfAttention):
         super().__init__()
         self.layer = nn.ModuleList([EncoderLayer(config, self_attention) for _ in range(config.num_hidden_layers)])
-
-    def layers(self) -> list[nn.Module]:
-        """All of them, once."""
-        return list(self.layer)
 
 
 class Pooler(nn.Module):

@@ -1,14 +1,14 @@
 """Checked loading: complete safetensors files with weights that fit the encoder.
 
-transformers warns of missing encoder weights and initialises them randomly, reads pickles where there is no
-safetensors file, and passes on the error that a damaged file happens to raise. Here each of these is one error with
-the remedy. A missing head (the pooler counts as one) is new, as in transformers, which logs it.
+transformers initialises missing encoder weights randomly with a warning, reads pickles where there is no safetensors
+file, and passes on the error that a damaged file happens to raise. Here each is one error with the remedy. A missing
+head (the pooler counts as one) is new, as in transformers, which logs it.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub import file_exists
@@ -55,15 +55,10 @@ def load_checked(
     use_safetensors: bool | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Load a checkpoint with transformers' `from_pretrained`; raise an error rather than leave encoder weights random.
+    """Load a checkpoint with `load`, transformers' `from_pretrained` of a class; arguments as there.
 
-    Args:
-        load: transformers' `from_pretrained`, bound to a class; the other arguments are its own.
-        source (`str` or `os.PathLike`, *optional*): folder or name on the Hub; None if the caller passes the weights,
-            which may then be incomplete.
-        output_loading_info (`bool`, *optional*, defaults to `False`): whether to return the report too. If True,
-            missing weights are listed in the report and initialised randomly.
-        use_safetensors (`bool`, *optional*): False, which asks for a pickle, is refused.
+    `source` is None if the caller passes the weights, which may then be incomplete. With `output_loading_info=True`
+    missing weights are listed in the report, and initialised randomly.
 
     Raises:
         OSError: for a file that is missing, damaged or of another format.
@@ -122,9 +117,9 @@ def refuse_shards_elsewhere(
 
 
 def problem_of_files(source: str | os.PathLike | None, variant: str | None = None, **kwargs: Any) -> str | None:
-    """Return what is wrong with the files of a checkpoint (of an adapter's base model), and the remedy, or None.
+    """Return what is wrong with the files of a checkpoint, or of an adapter's base model, and the remedy, or None.
 
-    Takes the arguments of `from_pretrained`. Raises an exception if the Hub cannot be reached.
+    Raises an exception if the Hub cannot be reached.
     """
     if source is None or kwargs.get("gguf_file"):
         return None
@@ -146,7 +141,7 @@ def problem_of_files(source: str | os.PathLike | None, variant: str | None = Non
 
 
 def _find(source: str, name: str, location: dict[str, Any]) -> str | None:
-    """Return path of a checkpoint's file, in a folder or in the Hub's cache; None if there is no such file."""
+    """Return the path of a checkpoint's file, in a folder or in the Hub's cache, or None."""
     try:
         return cached_file(source, name, **location)
     except OSError:
@@ -155,7 +150,7 @@ def _find(source: str, name: str, location: dict[str, Any]) -> str | None:
 
 def _exists(source: str, name: str, location: dict[str, Any]) -> bool:
     """Return whether a checkpoint has a file, without a download. Raises an exception if the Hub cannot be reached."""
-    path = "/".join(part for part in (location.get("subfolder"), name) if part)
+    path = str(PurePosixPath(location.get("subfolder") or "", name))
     if os.path.isdir(source):
         return os.path.isfile(os.path.join(source, path))
     return file_exists(source, path, revision=location.get("revision"), token=location.get("token"))
@@ -211,39 +206,35 @@ def problem_of_shards(index: str, find: Callable[[str], str | None]) -> str | No
 
 
 def encoder_weights(model: nn.Module) -> set[str]:
-    """Return the encoder's weights by name, without those of the pooler, which models with an MLM head lack."""
+    """Return the names of the encoder's weights, without the pooler's, which models with an MLM head lack."""
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     return {name for name in model.state_dict() if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")}
 
 
-def _incompleteness(
-    model: nn.Module, source: str | os.PathLike | None, missing: set[str], unexpected: Iterable[str]
-) -> str:
+def _incompleteness(model: nn.Module, source: Any, missing: set[str], unexpected: Iterable[str]) -> str:
     """Return the message for `missing` encoder weights; `unexpected` are names that only the file has."""
     encoder = encoder_weights(model)
     if missing == encoder:
         return (
             f"no encoder weight of {type(model).__name__} is in {source}: expected {_some(encoder)}, found "
-            f"{_some(unexpected) or 'only the head'}. Load it with the class that its names belong to, or complete "
-            "the file."
+            f"{_some(unexpected) or 'only the head'}. Load it with the class of those names, or complete the file."
         )
     return (
         f"{len(missing)} of {len(encoder)} encoder weights are not in {source}: {_some(missing)}. Complete the "
-        f"checkpoint, or load it with the configuration it was saved with (here num_hidden_layers="
-        f"{model.config.num_hidden_layers}). To initialise them randomly on purpose, pass output_loading_info=True, "
-        "which returns the model and a report."
+        f"checkpoint, or use its own configuration (here num_hidden_layers={model.config.num_hidden_layers}). To "
+        "initialise them randomly on purpose, pass output_loading_info=True, which returns the model and a report."
     )
 
 
-def _misfit(model: nn.Module, source: str | os.PathLike | None, mismatched: list[tuple[str, Any, Any]]) -> str:
+def _misfit(model: nn.Module, source: Any, mismatched: list[tuple[str, Any, Any]]) -> str:
     """Return the message for `mismatched` weights: names, shapes in the file, shapes in the model."""
     shapes = [f"{name} is {tuple(actual)} in the file and {tuple(shape)} here" for name, actual, shape in mismatched]
     if encoder_weights(model) & {name for name, *_ in mismatched}:
-        fields = ("vocab_size", "hidden_size", "max_position_embeddings", "type_vocab_size", "intermediate_size")
+        names = ("vocab_size", "hidden_size", "max_position_embeddings", "type_vocab_size", "intermediate_size")
+        fields = ", ".join(f"{name}={getattr(model.config, name)}" for name in names)
         remedy = (
-            f"The configuration ({', '.join(f'{name}={getattr(model.config, name)}' for name in fields)}) does not "
-            "match the weights: use the config.json they were saved with; for another vocabulary, load first and then "
-            "call `resize_token_embeddings`"
+            f"The configuration ({fields}) does not match: use the config.json they were saved with; for another "
+            "vocabulary, load first and then call `resize_token_embeddings`"
         )
     else:
         remedy = (

@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import PredictionHead, SinusoidalEmbedding, sinusoidal_positions
+from .encoder_blocks import PredictionHead, SinusoidalEmbedding, sinusoidal_positions, through_layers
 from .encoder_checkpoints import load_checked
 from .encoder_configuration import EncoderConfig
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, flat_tokens, on_host
@@ -31,6 +31,7 @@ WITHOUT_EFFECT = frozenset(
 # What wrappers pass to encoders too, switched off.
 ONLY_OFF = {"cache_position", "encoder_attention_mask", "encoder_hidden_states", "head_mask", "is_causal"}
 ONLY_OFF |= {"output_router_logits", "past_key_values", "seq_idx"}
+VARIADIC = {"self", "args", "inputs", "kwargs"}
 SPAN_LABELS = ("start_positions", "end_positions")
 SAME_WORD = 0.85  # of `difflib`: a letter too many or too few, or two letters swapped
 
@@ -94,10 +95,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-        """As in transformers, but from complete safetensors files only, and without random encoder weights.
-
-        Errors and arguments as in `load_checked`. A new head is initialised randomly, which transformers logs.
-        """
+        """Load as in transformers, but complete safetensors files only; errors and arguments as in `load_checked`."""
         kwargs["config"] = own_configuration(cls, config)
         return load_checked(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
 
@@ -129,8 +127,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
 class EncoderModel:
     """Base model of a family, mixed into its class: border -> flat tokens -> layers -> border.
 
-    A family's class sets `embeddings`, `encoder` and, if `add_pooling_layer`, `pooler`; one with modules of other
-    names has `embed`, `run_layers` and `longest_row` of its own.
+    A family's class sets `embeddings`, `encoder` and, if it has one, `pooler`; one with modules of other names has its
+    own `embed`, `layers` and `longest_row`.
     """
 
     arguments: frozenset[str]  # names that `forward` takes
@@ -139,6 +137,10 @@ class EncoderModel:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.arguments = arguments_of(cls)
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config)
+        self.recorder = HiddenStateRecorder()
 
     # `hidden_states[-1]` is recorded at the border; `last_hidden_state` may be flat.
     @capture_outputs(tie_last_hidden_states=False)
@@ -202,9 +204,16 @@ class EncoderModel:
         embeddings = self.embeddings(*inputs, tokens=tokens)  # by name: hooks look for tensors among the others
         return embeddings if embeddings.dim() == 2 else tokens.to(embeddings.device).flatten(embeddings)
 
-    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
-        """`(N, E)` -> `(N, D)`; `flags` are `output_attentions` and `output_hidden_states`."""
-        return self.encoder(hidden_states, tokens, *flags)
+    def layers(self) -> Sequence[Callable[[torch.Tensor, FlatTokens, bool], torch.Tensor]]:
+        """Return the layers that a token passes through, in order."""
+        return self.encoder.layer
+
+    def run_layers(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
+    ) -> torch.Tensor:
+        """`(N, E)` -> `(N, D)`."""
+        recorder = self.recorder if output_hidden_states else None
+        return through_layers(self.layers(), hidden_states, tokens, output_attentions, recorder)
 
     def pool(self, first_tokens: torch.Tensor) -> torch.Tensor:
         """`(S, D)` -> `(S, D)`."""
@@ -264,9 +273,7 @@ class EncoderModel:
 def arguments_of(model_class: type) -> frozenset[str]:
     """Return names of the arguments that a class's `forward` and those it overrides read, or that have no effect."""
     forwards = [vars(base)["forward"] for base in model_class.__mro__ if "forward" in vars(base)]
-    parameters = [parameter for forward in forwards for parameter in inspect.signature(forward).parameters.values()]
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return WITHOUT_EFFECT.union(parameter.name for parameter in parameters if parameter.kind not in variadic)
+    return WITHOUT_EFFECT.union(*(inspect.signature(forward).parameters for forward in forwards)) - VARIADIC
 
 
 def refuse_unknown_arguments(model: nn.Module, arguments: Mapping[str, Any], known: frozenset[str]) -> None:
@@ -286,7 +293,7 @@ def is_label(name: str) -> bool:
 
 
 def _describe(name: str, model: nn.Module, known: frozenset[str]) -> str:
-    parameters = [name for name in inspect.signature(type(model).forward).parameters if name not in ("self", "kwargs")]
+    parameters = [name for name in inspect.signature(type(model).forward).parameters if name not in VARIADIC]
     start = f"{type(model).__name__}.forward takes no {name!r}"
     if name in ONLY_OFF:
         return f"{start}, which an encoder does not use: leave it out."
@@ -304,7 +311,7 @@ def _describe(name: str, model: nn.Module, known: frozenset[str]) -> str:
 
 
 def check_configuration(model_class: type, config: Any) -> None:
-    """Raise ValueError unless `config` is of the class's family. By class name: remote code has an equal class."""
+    """Raise ValueError unless `config` is of the class's family, by class name: remote code has an equal class."""
     needed = model_class.config_class
     is_one = any(base.__name__ == needed.__name__ for base in type(config).__mro__)
     # A family may be a subclass of another's. The type that a file named, an attribute, is checked after loading.
@@ -317,10 +324,7 @@ def check_configuration(model_class: type, config: Any) -> None:
 
 
 def own_configuration(model_class: type, config: Any) -> Any:
-    """Convert transformers' own configuration of the class's family, and return any other as it is.
-
-    Tools keep such a configuration, and give it to the class that its `auto_map` names.
-    """
+    """Convert transformers' own configuration of the class's family, which tools keep; return any other as it is."""
     needed = model_class.config_class
     if type(config).__name__ != needed.__name__.removeprefix("Hfe"):
         return config
@@ -336,10 +340,7 @@ def check_ids(
     size_name: str,
     remedy: str = "check that the tokenizer belongs to this model, or configure a larger table",
 ) -> None:
-    """Raise ValueError for ids that are not integers, or without a row in their table.
-
-    Inside a traced graph values are not known, and not checked.
-    """
+    """Raise ValueError for ids that are not integers, or without a row in their table (unknown in a traced graph)."""
     if ids is not None and ids.is_floating_point():
         raise ValueError(f"{name} has dtype {ids.dtype}: pass integers.")
     if ids is None or ids.numel() == 0 or torch.compiler.is_compiling() or torch.jit.is_tracing() or ids.is_meta:

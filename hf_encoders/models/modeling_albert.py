@@ -4,6 +4,7 @@ Differs from BERT in: factorised embeddings, layers shared across depth, a poole
 sentence order instead of next sentence as the pair objective.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,9 +15,9 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from .configuration_albert import HfeAlbertConfig
+from .configuration_albert import LAYER_PARTS, HfeAlbertConfig
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import EncoderEmbeddings, LayerStack, PredictionHead, activation, in_chunks
+from .encoder_blocks import EncoderEmbeddings, PredictionHead, activation, in_chunks
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -70,23 +71,34 @@ class AlbertAttention(EncoderSelfAttention):
 
 
 class AlbertLayer(GradientCheckpointingLayer):
-    """A layer of BERT under ALBERT's parameter names; no dropout after the feed-forward part, as in transformers."""
+    """A layer of BERT under ALBERT's parameter names, or some parts of it.
 
-    def __init__(self, config: HfeAlbertConfig):
+    No dropout after the feed-forward part, as in transformers.
+    """
+
+    def __init__(self, config: HfeAlbertConfig, parts: Sequence[str] = LAYER_PARTS):
         super().__init__()
+        self.parts = parts
         self.chunk_size = config.chunk_size_feed_forward
-        self.full_layer_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.attention = AlbertAttention(config)
-        self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = activation(config.hidden_act)
+        if "attention" in parts:
+            self.attention = AlbertAttention(config)
+        if "feed_forward" in parts:
+            self.full_layer_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
+            self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
+            self.activation = activation(config.hidden_act)
 
     def forward(
-        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+        self,
+        hidden_states: torch.Tensor,
+        tokens: FlatTokens,
+        output_attentions: bool = False,
+        shared: "AlbertLayer | None" = None,
     ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`."""
-        hidden_states, _ = self.attention(hidden_states, tokens, output_attentions)
-        return self.feed_forward(hidden_states)
+        """`(N, D)` -> `(N, D)`; `shared` has the part that this layer lacks."""
+        attending, feeding = (self if part in self.parts else shared for part in LAYER_PARTS)
+        hidden_states, _ = attending.attention(hidden_states, tokens, output_attentions)
+        return feeding.feed_forward(hidden_states)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(N, D)` -> `(N, D)`."""
@@ -102,79 +114,23 @@ class AlbertLayerGroup(nn.Module):
 
     def __init__(self, config: HfeAlbertConfig):
         super().__init__()
-        layer_class = AlbertLayer if config.shared_between_groups is None else AlbertPartialLayer
-        self.albert_layers = nn.ModuleList([layer_class(config) for _ in range(config.inner_group_num)])
+        parts = [part for part in LAYER_PARTS if part != config.shared_between_groups]
+        self.albert_layers = nn.ModuleList([AlbertLayer(config, parts) for _ in range(config.inner_group_num)])
 
 
-class AlbertEncoder(LayerStack):
-    """Projection from the embedding width, then `num_hidden_layers` passes through the groups, each group in turn."""
+class AlbertEncoder(nn.Module):
+    """Holds the projection from the embedding width, the groups, and what they share."""
 
     def __init__(self, config: HfeAlbertConfig):
         super().__init__()
         self.embedding_hidden_mapping_in = nn.Linear(config.embedding_size, config.hidden_size)
         self.albert_layer_groups = nn.ModuleList([AlbertLayerGroup(config) for _ in range(config.num_hidden_groups)])
-        self.num_hidden_layers = config.num_hidden_layers
-        self.has_shared_parts = config.shared_between_groups is not None
-        if self.has_shared_parts:
+        self.shared_parts = None
+        if config.shared_between_groups is not None:  # the paper's section 3.1, table 4
             # Once, outside of the groups: each parameter has one name, and FSDP, which gathers a layer's parameters
             # when the layer runs, gathers these with the whole model.
-            self.shared_parts = nn.ModuleList([AlbertSharedPart(config) for _ in range(config.inner_group_num)])
-
-    def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
-        """Embeddings `(N, E)` -> `(N, D)`; `flags` as in `LayerStack`."""
-        return super().forward(self.embedding_hidden_mapping_in(hidden_states), tokens, *flags)
-
-    def layers(self) -> list[nn.Module]:
-        """Those of the group that each depth uses."""
-        groups = self.albert_layer_groups
-        # Depth i uses group floor(i * groups / depth), in the floating-point form of the original modeling.py.
-        used = [groups[int(i / (self.num_hidden_layers / len(groups)))] for i in range(self.num_hidden_layers)]
-        layers = [layer for group in used for layer in group.albert_layers]
-        if not self.has_shared_parts:
-            return layers
-        shared = [part for _ in used for part in self.shared_parts]
-        return [partial(layer, shared=part) for layer, part in zip(layers, shared, strict=True)]
-
-
-# --- a part of the layer that all groups share (the paper's section 3.1, table 4) ---
-
-PART_MODULES = {"attention": ("attention",), "feed_forward": ("full_layer_layer_norm", "ffn", "ffn_output")}
-
-
-class AlbertSharedPart(AlbertLayer):
-    """The attention or feed-forward part of a layer, as `shared_between_groups` says."""
-
-    def __init__(self, config: HfeAlbertConfig):
-        super().__init__(config)
-        for part, names in PART_MODULES.items():
-            if part != config.shared_between_groups:
-                _remove_modules(self, names)
-
-
-class AlbertPartialLayer(AlbertLayer):
-    """A layer without the part that all groups share."""
-
-    def __init__(self, config: HfeAlbertConfig):
-        super().__init__(config)
-        self.shares_attention = config.shared_between_groups == "attention"
-        _remove_modules(self, PART_MODULES[config.shared_between_groups])
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        tokens: FlatTokens,
-        output_attentions: bool = False,
-        shared: AlbertSharedPart | None = None,
-    ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`."""
-        attending, feeding = (shared, self) if self.shares_attention else (self, shared)
-        hidden_states, _ = attending.attention(hidden_states, tokens, output_attentions)
-        return feeding.feed_forward(hidden_states)
-
-
-def _remove_modules(layer: nn.Module, names: tuple[str, ...]) -> None:
-    for name in names:
-        delattr(layer, name)
+            shared = [AlbertLayer(config, [config.shared_between_groups]) for _ in range(config.inner_group_num)]
+            self.shared_parts = nn.ModuleList(shared)
 
 
 # --- heads ---
@@ -222,7 +178,7 @@ class HfeAlbertPreTrainedModel(EncoderPreTrainedModel):
         r"predictions\.(bias|(LayerNorm|dense|decoder)\.(weight|bias))",
         r"sop_classifier\.classifier\.(weight|bias)",
     )
-    _no_split_modules = ["EncoderEmbeddings", "AlbertLayer", "AlbertPartialLayer"]
+    _no_split_modules = ["EncoderEmbeddings", "AlbertLayer"]
 
     def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.albert = HfeAlbertModel(self.config, add_pooling_layer)
@@ -237,6 +193,21 @@ class HfeAlbertModel(EncoderModel, HfeAlbertPreTrainedModel):
         self.encoder = AlbertEncoder(config)
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
         self.post_init()
+
+    def layers(self) -> list[Callable[..., torch.Tensor]]:
+        """Return the layers of the group that each depth uses, with the shared part of each."""
+        depth, groups = self.config.num_hidden_layers, self.encoder.albert_layer_groups
+        # Depth i uses group floor(i * groups / depth), in the floating-point form of the original modeling.py.
+        used = [groups[int(i / (depth / len(groups)))] for i in range(depth)]
+        layers = [layer for group in used for layer in group.albert_layers]
+        if self.encoder.shared_parts is None:
+            return layers
+        shared = [part for _ in used for part in self.encoder.shared_parts]
+        return [partial(layer, shared=part) for layer, part in zip(layers, shared, strict=True)]
+
+    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
+        """`(N, E)` -> `(N, D)`."""
+        return super().run_layers(self.encoder.embedding_hidden_mapping_in(hidden_states), tokens, *flags)
 
     def pool(self, first_tokens: torch.Tensor) -> torch.Tensor:
         """`(S, D)` -> `(S, D)`."""

@@ -17,7 +17,6 @@ from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import (
     EncoderEmbeddings,
     JoinedHead,
-    LayerStack,
     SinusoidalEmbedding,
     activation,
     in_chunks,
@@ -118,16 +117,12 @@ class DistilBertLayer(GradientCheckpointingLayer):
         return in_chunks(lambda states: self.output_layer_norm(self.ffn(states)), hidden_states, self.chunk_size)
 
 
-class DistilBertTransformer(LayerStack):
-    """The layers."""
+class DistilBertTransformer(nn.Module):
+    """Holds the layers."""
 
     def __init__(self, config: HfeDistilBertConfig):
         super().__init__()
         self.layer = nn.ModuleList([DistilBertLayer(config) for _ in range(config.n_layers)])
-
-    def layers(self) -> list[nn.Module]:
-        """All of them, once."""
-        return list(self.layer)
 
 
 class HfeDistilBertPreTrainedModel(EncoderPreTrainedModel):
@@ -170,9 +165,9 @@ class HfeDistilBertModel(EncoderModel, HfeDistilBertPreTrainedModel):
         self.transformer = DistilBertTransformer(config)
         self.post_init()
 
-    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`; `flags` as in `EncoderModel`."""
-        return self.transformer(hidden_states, tokens, *flags)
+    def layers(self) -> nn.ModuleList:
+        """Return the layers."""
+        return self.transformer.layer
 
     def _check_inputs(
         self, input_ids: torch.Tensor | None, token_type_ids: torch.Tensor | None, *more_inputs: torch.Tensor | None

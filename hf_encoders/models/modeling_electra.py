@@ -67,10 +67,10 @@ class HfeElectraModel(EncoderModel, HfeElectraPreTrainedModel):
         self.post_init()
 
     def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
-        """`(N, E)` -> `(N, D)`; `flags` as in `EncoderModel`."""
+        """`(N, E)` -> `(N, D)`."""
         if self.has_projection:
             hidden_states = self.embeddings_project(hidden_states)
-        return self.encoder(hidden_states, tokens, *flags)
+        return super().run_layers(hidden_states, tokens, *flags)
 
 
 # --- the generator ---

@@ -6,6 +6,7 @@ no mask. Leaves out: decoder use and its cache, `lengths`, adaptive softmax, the
 `XLMForQuestionAnswering`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,6 @@ from .encoder_blocks import (
     activation,
     embed_words,
     in_chunks,
-    through_layers,
 )
 from .encoder_heads import (
     INPUTS,
@@ -34,7 +34,7 @@ from .encoder_heads import (
 )
 from .encoder_kernels import EncoderDropout, padded_to, project
 from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput, check_ids
-from .encoder_tokens import FlatTokens, HiddenStateRecorder
+from .encoder_tokens import FlatTokens
 
 
 class XLMAttention(GradientCheckpointingLayer, EncoderSelfAttention):
@@ -162,7 +162,6 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         self.layer_norm1 = nn.ModuleList(nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in depth)
         self.ffns = nn.ModuleList(XLMFeedForward(config) for _ in depth)
         self.layer_norm2 = nn.ModuleList(nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in depth)
-        self.recorder = HiddenStateRecorder()
         self.post_init()
 
     def longest_row(self) -> int:
@@ -232,14 +231,10 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
             words = words + embed_words(self.embeddings, tokens, token_type_ids)
         return zero_at_padding(self.dropout(self.layer_norm_emb(words)), tokens)
 
-    def run_layers(
-        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
-    ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`."""
+    def layers(self) -> list[Callable[..., torch.Tensor]]:
+        """Return the modules of each depth as a function."""
         modules = zip(self.attentions, self.layer_norm1, self.ffns, self.layer_norm2, strict=True)
-        layers = [partial(run_xlm_layer, *its_modules) for its_modules in modules]
-        recorder = self.recorder if output_hidden_states else None
-        return through_layers(layers, hidden_states, tokens, output_attentions, recorder)
+        return [partial(run_xlm_layer, *its_modules) for its_modules in modules]
 
 
 def run_xlm_layer(
