@@ -204,8 +204,27 @@ def through_layers(
     return tokens.to(padded.device).flatten(padded)
 
 
-class Encoder(nn.Module):
-    """Holds layers with parameters of their own; a family with another attention passes its class."""
+class LayerStack(nn.Module):
+    """Runs the layers of `layers()`, and records hidden states where they are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorder = HiddenStateRecorder()
+
+    def layers(self) -> Sequence[Callable[..., torch.Tensor]]:
+        """Return the layers that a token passes through, in order."""
+        return self.layer
+
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        recorder = self.recorder if output_hidden_states else None
+        return through_layers(self.layers(), hidden_states, tokens, output_attentions, recorder)
+
+
+class Encoder(LayerStack):
+    """Layers with parameters of their own; a family with another attention passes its class."""
 
     def __init__(self, config: EncoderConfig, self_attention: type[EncoderSelfAttention] = EncoderSelfAttention):
         super().__init__()

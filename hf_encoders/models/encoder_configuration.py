@@ -156,7 +156,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
 
     @property
     def required_ids(self) -> dict[str, str]:
-        """Those of `extra_ids` that `forward` has no default for, and the field that sets one."""
+        """Name those of `extra_ids` that `forward` has no default for, with the field that sets one."""
         return {}
 
     @property
@@ -213,7 +213,10 @@ class EncoderConfig(transformers.PreTrainedConfig):
                 output["architectures"] = [name.removeprefix("Hfe") for name in output["architectures"]]
         else:
             output["model_type"] = f"hfe_{type(self).model_type}"
-        pipelines = _custom_pipelines(output)
+        pipelines = dict(output.get("custom_pipelines") or {})
+        pipelines.pop("question-answering", None)
+        if _answers_questions(output.get("architectures")):
+            pipelines |= ANSWERING_PIPELINE
         if pipelines or "custom_pipelines" in output:
             output["custom_pipelines"] = pipelines
         return output
@@ -282,13 +285,6 @@ class BertFieldsConfig(EncoderConfig):
     attention_probs_dropout_prob: float | int = 0.1
     type_vocab_size: int = 2
     initializer_range: float = 0.02
-
-
-def _custom_pipelines(output: dict[str, Any]) -> dict[str, Any]:
-    """The pipelines of a configuration's dictionary, with question answering exactly if it names such a head."""
-    pipelines = dict(output.get("custom_pipelines") or {})
-    pipelines.pop("question-answering", None)
-    return pipelines | (ANSWERING_PIPELINE if _answers_questions(output.get("architectures")) else {})
 
 
 def _answers_questions(architectures: list[str] | None) -> bool:

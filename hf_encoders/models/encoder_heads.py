@@ -107,14 +107,10 @@ class EncoderHead:
 
     def encode(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        *inputs: torch.Tensor | None,
         token_labels: torch.Tensor | None = None,
         keep_padding: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[EncoderInputs],
     ) -> FlatEncoderOutput:
         """Run the base model: flat output, with padding only for `keep_padding` or labels at padding.
 
@@ -122,21 +118,13 @@ class EncoderHead:
             ValueError: for `token_labels` of another shape than `(B, T)` or out of range, and for arguments that
                 nothing reads, before anything is computed; and as the base model does.
         """
+        kwargs |= zip(INPUTS, inputs, strict=False)
         refuse_unknown_arguments(self, kwargs, self.base_model.arguments)
-        rows = input_ids if inputs_embeds is None else inputs_embeds
+        rows = kwargs.get("input_ids" if kwargs.get("inputs_embeds") is None else "inputs_embeds")
         if rows is not None:
             check_labels("labels", token_labels, rows.shape[:2], *self.token_classes())
-        return self.base_model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            keep_padding=keep_padding or labels_on_padding(token_labels, attention_mask),
-            flat_output=True,
-            return_dict=True,
-            **kwargs,
-        )
+        keep_padding = keep_padding or labels_on_padding(token_labels, kwargs.get("attention_mask"))
+        return self.base_model(keep_padding=keep_padding, flat_output=True, return_dict=True, **kwargs)
 
 
 def check_labels(

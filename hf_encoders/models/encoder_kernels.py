@@ -1,12 +1,9 @@
 """Kernels of training: on a CPU dropout, attention with dropout and 16-bit products; everywhere products that keep
 less for the backward pass.
 
-Sampling the Bernoulli mask is most of what dropout costs on a CPU. Here an element takes 16 random bits, four elements
-from one 64-bit number. A probability is therefore a multiple of 1/65536; kept values are scaled by the inverse of the
-share that is really kept, so the mean is exact. Only the seed is saved for the backward pass, which samples the bits
-again. It comes from torch's generator, so that `torch.manual_seed` and gradient checkpointing repeat it.
-
-On other devices, in compiled graphs and under `torch.func` torch's own operations run.
+Sampling is most of what dropout costs on a CPU. Here an element takes 16 random bits: a probability is a multiple of
+1/65536, and the mean is exact. Only the seed, from torch's generator, is saved for the backward pass. On other
+devices, in compiled graphs and under `torch.func` torch's own operations run.
 """
 
 from collections.abc import Sequence
@@ -26,10 +23,7 @@ TRANSPOSED_WIDTH = 768
 
 
 def is_eager() -> bool:
-    """Return whether operations run eagerly: not traced, compiled, or transformed by `torch.func`.
-
-    Only then may autograd functions of this package take the place of torch's.
-    """
+    """Return whether autograd functions of this package may replace torch's: no graph, no `torch.func`."""
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     # A private name, which may go: torch's own operations are right in any case.
     is_transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
@@ -66,10 +60,9 @@ def samples_16_bits(tensor: torch.Tensor, probability: float) -> bool:
 
 
 def sample_seed(num_elements: int, drawn: torch.Tensor | None = None) -> int:
-    """A seed for `random_bits` from torch's own generator, in [0, 2^32), which is all that a CPU generator reads.
+    """Return a seed for `random_bits`, in [0, 2^32): a number of torch's generator, mixed with the number of elements.
 
-    The number of elements is mixed in, so that processes with equal seeds and batches of different size sample
-    different masks.
+    So processes with equal seeds and batches of different size sample different masks.
     """
     seed = int(torch.randint(2**32, ()) if drawn is None else drawn)
     return seed ^ (num_elements * 0x9E3779B1 & 0xFFFFFFFF)  # Knuth's multiplicative hash
@@ -125,9 +118,9 @@ class _DropAndAdd(torch.autograd.Function):
 def attend_with_dropout(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[int], scaling: float, dropout: float
 ) -> torch.Tensor:
-    """Attention written out, one sequence at a time: torch's kernel is slow when weights are dropped.
+    """Compute attention sequence by sequence, as torch's kernel is slow with dropout: `(N, A, H)` each -> `(N, A, H)`.
 
-    `(N, A, H)` each -> `(N, A, H)`, at least in float32, as in torch: in bfloat16 every new length is compiled.
+    At least in float32, as in torch: in bfloat16 every new length is compiled.
     """
     with torch.autocast("cpu", enabled=False):
         return _AttentionWithDropout.apply(query, key, value, lengths, scaling, dropout)
@@ -157,7 +150,7 @@ class _AttentionWithDropout(torch.autograd.Function):
 def attend_to_sequences(
     context: torch.Tensor, heads: Heads, lengths: list[int], seed: torch.Tensor, scaling: float, dropout: float
 ) -> torch.Tensor:
-    """Write what `attend_with_dropout` computes with a seed into `context`, but for rows behind the sequences."""
+    """Write what `attend_with_dropout` computes with a seed into `context`, except rows after the sequences."""
     exact, masks = _masks(heads[0], lengths, seed, dropout)
     inputs = ((heads[0] * scaling).to(exact), *(x.to(exact) for x in heads[1:]), context)
     for q, k, v, its_context, mask in zip(*views_of_sequences(lengths, *inputs), masks, strict=True):
@@ -169,7 +162,7 @@ def attend_to_sequences(
 def gradients_of_attention(
     gradient: torch.Tensor, heads: Heads, lengths: list[int], seed: torch.Tensor, scaling: float, dropout: float
 ) -> Heads:
-    """Of query, key and value, zero behind the sequences; weights and masks are recomputed."""
+    """Compute those of query, key and value, zero after the sequences; weights and masks are recomputed."""
     exact, masks = _masks(heads[0], lengths, seed, dropout)
     gradients = tuple(torch.zeros_like(x) for x in heads)
     inputs = ((heads[0] * scaling).to(exact), *(x.to(exact) for x in (*heads[1:], gradient)), *gradients)
@@ -240,10 +233,8 @@ def padded_to(tensor: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def transposed(gradient: torch.Tensor, width: int) -> torch.Tensor:
-    """`(rows, output width)` -> `(output width, rows)`, to be multiplied by `(rows, width)`.
-
-    In 16 bits on a CPU oneDNN multiplies rows that lie in columns at half its rate.
-    """
+    """`(rows, output width)` -> `(output width, rows)`, to be multiplied by `(rows, width)`."""
+    # In 16 bits on a CPU oneDNN multiplies rows that lie in columns at half its rate.
     is_slow = gradient.device.type == "cpu" and gradient.element_size() == 2 and width >= TRANSPOSED_WIDTH
     return gradient.t().contiguous() if is_slow else gradient.t()
 
@@ -258,11 +249,11 @@ HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 
 
 def project(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
-    """`linear(activation(hidden_states))`, `(rows, width)` -> `(rows, output width)`.
+    """Compute `linear(activation(hidden_states))`, `(rows, width)` -> `(rows, output width)`.
 
-    Where gradients are computed, a bare `nn.Linear` saves only `hidden_states` and its parameters for the backward
-    pass, which recomputes the activation (without parameters or random numbers) and, under autocast, the 16-bit
-    weights (kept on CUDA). Any other `linear` (an adapter, quantised or offloaded weights) is called as it is.
+    A bare `nn.Linear` saves only `hidden_states` and its parameters for the backward pass, which recomputes the
+    activation and, under autocast, the 16-bit weights (kept on CUDA). Any other `linear` (an adapter, quantised or
+    offloaded weights) is called as it is.
     """
     if not can_recompute(linear, hidden_states, activation):
         return linear(hidden_states if activation is None else activation(hidden_states))

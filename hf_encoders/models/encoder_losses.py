@@ -1,8 +1,7 @@
 """Losses and their normalisation.
 
-Every loss term is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by the number of
-these items. When a batch is split over accumulation steps or processes, the divisor is the number of items in the
-whole batch, which Trainer passes as `num_items_in_batch`; so the loss does not depend on the split.
+Every loss term is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by their number
+in the whole batch, over accumulation steps and processes: `num_items_in_batch` of Trainer.
 """
 
 from collections.abc import Callable
@@ -44,9 +43,9 @@ def _at_least_float32(logits: torch.Tensor) -> torch.Tensor:
 def normalised(
     total: torch.Tensor, count: torch.Tensor | int, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """`total` divided by the number of items in the whole batch, or in this forward pass (`count`) if that is unknown.
+    """Divide `total` by the number of items in the whole batch, or in this forward pass (`count`) if that is None.
 
-    Without items the result and its gradients are zero, so that a micro-batch without predictions changes nothing.
+    Without items the result and its gradients are zero.
     """
     divisor = count if num_items_in_batch is None else num_items_in_batch
     if torch.is_tensor(divisor):
@@ -62,10 +61,9 @@ def mean_loss(sums: ObjectiveSums | None, num_items_in_batch: torch.Tensor | int
 def pair_share_of_batch(
     pair: ObjectiveSums, mlm: ObjectiveSums | None, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """Normalised loss of the sentence pairs.
+    """Return the mean over this pass's pairs, weighted by its share of the predicted tokens.
 
-    The stock Trainer counts the items of `labels` only and expects the losses of micro-batches to add up. So the mean
-    over this pass's pairs is weighted by its share of the predicted tokens: right in scale, and exact for one pass.
+    The stock Trainer counts the items of `labels` only, and adds up the losses of micro-batches: exact for one pass.
     """
     if num_items_in_batch is None or mlm is None:
         return mean_loss(pair)
@@ -73,21 +71,16 @@ def pair_share_of_batch(
 
 
 def infer_problem_type(labels: torch.Tensor | None, num_labels: int) -> str | None:
-    """The problem type that the dtype of `labels` and `num_labels` imply, as transformers infers it."""
-    if labels is None:
-        return None
-    if num_labels == 1:
-        return "regression"
+    """Return the problem type that the dtype of `labels` and `num_labels` imply, as transformers infers it."""
+    if labels is None or num_labels == 1:
+        return None if labels is None else "regression"
     return "single_label_classification" if labels.dtype in (torch.long, torch.int) else "multi_label_classification"
 
 
 def sequence_classification_loss(
     logits: torch.Tensor, labels: torch.Tensor, problem_type: str, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Loss of a classifier or regressor over whole sequences; `logits` are `(B, num_labels)`.
-
-    `labels` are `(B,)` class ids, `(B,)` or `(B, num_labels)` floats for regression, or `(B, num_labels)` of 0 and 1
-    for several labels per row, as `problem_type` says.
+    """Compute the loss of a classifier or regressor; `logits` `(B, num_labels)`, labels as in its `forward`.
 
     Raises:
         ValueError: if the number of labels does not match the logits.
@@ -114,11 +107,10 @@ def sequence_classification_loss(
 def span_loss(
     start_logits: torch.Tensor, end_logits: torch.Tensor, start_positions: torch.Tensor, end_positions: torch.Tensor
 ) -> torch.Tensor:
-    """Mean of the cross-entropies of an answer's first and last token (BERT, section 4.2).
+    """Average the cross-entropies of an answer's first and last token (BERT, section 4.2) over `(B, T)` scores.
 
-    The softmax runs over the whole row of `(B, T)` scores, padding included, as in the original code. Positions are
-    columns; those beyond the row's end, from windows without the answer, are ignored, and negative ones count as 0,
-    as in transformers.
+    The softmax includes padding, as in the original code. Positions beyond the row's end are ignored, negative ones
+    count as 0, as in transformers.
     """
     losses = []
     for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):
@@ -162,8 +154,8 @@ def linear_loss(
 class _LinearLoss(torch.autograd.Function):
     """Summed loss and number of correct items.
 
-    The gradients of the last chunk's scores (usually the only chunk's) are saved, so that the weight's gradient, the
-    largest, is computed once, in the backward pass. Earlier chunks add theirs up in the forward pass.
+    The weight's gradient, the largest, is computed in the backward pass from the saved gradients of the last chunk's
+    scores (usually the only chunk's); earlier chunks add theirs up in the forward pass.
     """
 
     @staticmethod

@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import PredictionHead, SinusoidalEmbedding, sinusoidal_positions, through_layers
+from .encoder_blocks import PredictionHead, SinusoidalEmbedding, sinusoidal_positions
 from .encoder_checkpoints import load_checked
 from .encoder_configuration import EncoderConfig
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, flat_tokens, on_host
@@ -128,7 +128,7 @@ class EncoderModel:
     """Base model of a family, mixed into its class: border -> flat tokens -> layers -> border.
 
     A family's class sets `embeddings`, `encoder` and, if it has one, `pooler`; one with modules of other names has its
-    own `embed`, `layers` and `longest_row`.
+    own `embed`, `run_layers` and `longest_row`.
     """
 
     arguments: frozenset[str]  # names that `forward` takes
@@ -137,10 +137,6 @@ class EncoderModel:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.arguments = arguments_of(cls)
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__(config)
-        self.recorder = HiddenStateRecorder()
 
     # `hidden_states[-1]` is recorded at the border; `last_hidden_state` may be flat.
     @capture_outputs(tie_last_hidden_states=False)
@@ -204,16 +200,9 @@ class EncoderModel:
         embeddings = self.embeddings(*inputs, tokens=tokens)  # by name: hooks look for tensors among the others
         return embeddings if embeddings.dim() == 2 else tokens.to(embeddings.device).flatten(embeddings)
 
-    def layers(self) -> Sequence[Callable[[torch.Tensor, FlatTokens, bool], torch.Tensor]]:
-        """Return the layers that a token passes through, in order."""
-        return self.encoder.layer
-
-    def run_layers(
-        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
-    ) -> torch.Tensor:
-        """`(N, E)` -> `(N, D)`."""
-        recorder = self.recorder if output_hidden_states else None
-        return through_layers(self.layers(), hidden_states, tokens, output_attentions, recorder)
+    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
+        """`(N, E)` -> `(N, D)`; `flags` are `output_attentions` and `output_hidden_states`."""
+        return self.encoder(hidden_states, tokens, *flags)
 
     def pool(self, first_tokens: torch.Tensor) -> torch.Tensor:
         """`(S, D)` -> `(S, D)`."""

@@ -1,7 +1,6 @@
 """Padding and packing: `(B, T, ...)` at the borders of a model, flat `(N, ...)` tokens inside.
 
-Every block of an encoder works on flat tokens, so nothing is computed on padding. `FlatTokens` knows where each flat
-token came from and which tokens form a sequence, and converts both ways. No other file handles padding.
+`FlatTokens` knows where each flat token came from and which tokens form a sequence. No other file handles padding.
 
 Shape legend, used in all `encoder_*` files: B batch rows, T tokens in a row, N real tokens in the batch, S sequences
 (S = B unless rows are packed), L longest sequence, A attention heads, H width of a head, D model width, E embedding
@@ -175,12 +174,12 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def first_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
-    """The first rows of a tensor; a slice of all would cost two kernels in the backward pass."""
+    """Return the first rows of a tensor; a slice of all would cost two kernels in the backward pass."""
     return tensor if tensor.shape[0] == rows else tensor[:rows]
 
 
 def places_of(flags: torch.Tensor, same_on_host: torch.Tensor) -> torch.Tensor:
-    """Indices of the true ones of `(N,)` flags, as many as in flags on the CPU: no accelerator is waited for."""
+    """Return the indices of true flags, `(N,)`, as many as in flags on the CPU: no accelerator is waited for."""
     if flags.device.type == "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return flags.nonzero().squeeze(1)
     return (~flags).byte().argsort(stable=True)[: int(same_on_host.sum())]
@@ -199,8 +198,7 @@ def flat_tokens(
     Args:
         attention_mask (`torch.Tensor`, *optional*): `(B, T)`, non-zero for real tokens, anywhere in the row; or
             `(B, 1 or A, 1 or T, T)`, boolean (True = may attend) or additive.
-        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of sequences packed in a single row,
-            from 0 to T.
+        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of packed sequences, from 0 to T.
         keep_padding (`bool`, *optional*, defaults to `False`): treat padding as tokens that are not attended to.
 
     Raises:
@@ -211,9 +209,8 @@ def flat_tokens(
     if attention_mask is None:
         return FlatTokens(batch_size, row_length)
     if attention_mask.dim() != 2:
-        return FlatTokens(
-            batch_size, row_length, attention_mask=_additive_mask(attention_mask, batch_size, row_length)
-        )
+        mask = _additive_mask(attention_mask, batch_size, row_length)
+        return FlatTokens(batch_size, row_length, attention_mask=mask)
     if attention_mask.shape != (batch_size, row_length):
         raise ValueError(
             f"attention_mask has shape {tuple(attention_mask.shape)}, but the batch has {batch_size} rows of "
@@ -227,13 +224,10 @@ def flat_tokens(
     sequence_lengths = lengths.tolist()
     if min(sequence_lengths, default=row_length) == row_length:
         return FlatTokens(batch_size, row_length)
-    return FlatTokens(
-        batch_size,
-        row_length,
-        kept=is_real.flatten().nonzero().squeeze(1).to(device, non_blocking=device.type == "cuda"),  # not safe on MPS
-        cu_seq_lens=nn.functional.pad(lengths.cumsum(0), (1, 0)).to(device, non_blocking=device.type == "cuda"),
-        sequence_lengths=sequence_lengths,
-    )
+    kept, bounds = is_real.flatten().nonzero().squeeze(1), nn.functional.pad(lengths.cumsum(0), (1, 0))
+    # Not safe on MPS.
+    kept, bounds = (tensor.to(device, non_blocking=device.type == "cuda") for tensor in (kept, bounds))
+    return FlatTokens(batch_size, row_length, kept, bounds, sequence_lengths)
 
 
 def _packed_tokens(
@@ -244,9 +238,7 @@ def _packed_tokens(
     cu_seq_lens: torch.Tensor,
 ) -> FlatTokens:
     if attention_mask is not None:
-        raise ValueError(
-            "attention_mask and cu_seq_lens_q were both given: leave attention_mask out of a packed batch."
-        )
+        raise ValueError("attention_mask and cu_seq_lens_q were both given: leave attention_mask out.")
     bounds = on_host(cu_seq_lens).long()
     lengths = bounds.diff().tolist() if bounds.dim() == 1 else []
     if batch_size != 1 or len(lengths) == 0 or min(lengths) < 1 or sum(lengths) != row_length:

@@ -17,7 +17,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_albert import LAYER_PARTS, HfeAlbertConfig
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import EncoderEmbeddings, PredictionHead, activation, in_chunks
+from .encoder_blocks import EncoderEmbeddings, LayerStack, PredictionHead, activation, in_chunks
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
@@ -118,19 +118,34 @@ class AlbertLayerGroup(nn.Module):
         self.albert_layers = nn.ModuleList([AlbertLayer(config, parts) for _ in range(config.inner_group_num)])
 
 
-class AlbertEncoder(nn.Module):
-    """Holds the projection from the embedding width, the groups, and what they share."""
+class AlbertEncoder(LayerStack):
+    """Projection from the embedding width, then `num_hidden_layers` passes through the groups, each group in turn."""
 
     def __init__(self, config: HfeAlbertConfig):
         super().__init__()
         self.embedding_hidden_mapping_in = nn.Linear(config.embedding_size, config.hidden_size)
         self.albert_layer_groups = nn.ModuleList([AlbertLayerGroup(config) for _ in range(config.num_hidden_groups)])
-        self.shared_parts = None
+        self.num_hidden_layers, self.shared_parts = config.num_hidden_layers, None
         if config.shared_between_groups is not None:  # the paper's section 3.1, table 4
             # Once, outside of the groups: each parameter has one name, and FSDP, which gathers a layer's parameters
             # when the layer runs, gathers these with the whole model.
             shared = [AlbertLayer(config, [config.shared_between_groups]) for _ in range(config.inner_group_num)]
             self.shared_parts = nn.ModuleList(shared)
+
+    def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
+        """Embeddings `(N, E)` -> `(N, D)`; `flags` as in `LayerStack`."""
+        return super().forward(self.embedding_hidden_mapping_in(hidden_states), tokens, *flags)
+
+    def layers(self) -> list[Callable[..., torch.Tensor]]:
+        """Return the layers of the group that each depth uses, with the shared part of each."""
+        depth, groups = self.num_hidden_layers, self.albert_layer_groups
+        # Depth i uses group floor(i * groups / depth), in the floating-point form of the original modeling.py.
+        used = [groups[int(i / (depth / len(groups)))] for i in range(depth)]
+        layers = [layer for group in used for layer in group.albert_layers]
+        if self.shared_parts is None:
+            return layers
+        shared = [part for _ in used for part in self.shared_parts]
+        return [partial(layer, shared=part) for layer, part in zip(layers, shared, strict=True)]
 
 
 # --- heads ---
@@ -193,21 +208,6 @@ class HfeAlbertModel(EncoderModel, HfeAlbertPreTrainedModel):
         self.encoder = AlbertEncoder(config)
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
         self.post_init()
-
-    def layers(self) -> list[Callable[..., torch.Tensor]]:
-        """Return the layers of the group that each depth uses, with the shared part of each."""
-        depth, groups = self.config.num_hidden_layers, self.encoder.albert_layer_groups
-        # Depth i uses group floor(i * groups / depth), in the floating-point form of the original modeling.py.
-        used = [groups[int(i / (depth / len(groups)))] for i in range(depth)]
-        layers = [layer for group in used for layer in group.albert_layers]
-        if self.encoder.shared_parts is None:
-            return layers
-        shared = [part for _ in used for part in self.encoder.shared_parts]
-        return [partial(layer, shared=part) for layer, part in zip(layers, shared, strict=True)]
-
-    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
-        """`(N, E)` -> `(N, D)`."""
-        return super().run_layers(self.encoder.embedding_hidden_mapping_in(hidden_states), tokens, *flags)
 
     def pool(self, first_tokens: torch.Tensor) -> torch.Tensor:
         """`(S, D)` -> `(S, D)`."""

@@ -17,6 +17,7 @@ from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import (
     EncoderEmbeddings,
     JoinedHead,
+    LayerStack,
     SinusoidalEmbedding,
     activation,
     in_chunks,
@@ -117,8 +118,8 @@ class DistilBertLayer(GradientCheckpointingLayer):
         return in_chunks(lambda states: self.output_layer_norm(self.ffn(states)), hidden_states, self.chunk_size)
 
 
-class DistilBertTransformer(nn.Module):
-    """Holds the layers."""
+class DistilBertTransformer(LayerStack):
+    """The layers."""
 
     def __init__(self, config: HfeDistilBertConfig):
         super().__init__()
@@ -165,9 +166,9 @@ class HfeDistilBertModel(EncoderModel, HfeDistilBertPreTrainedModel):
         self.transformer = DistilBertTransformer(config)
         self.post_init()
 
-    def layers(self) -> nn.ModuleList:
-        """Return the layers."""
-        return self.transformer.layer
+    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        return self.transformer(hidden_states, tokens, *flags)
 
     def _check_inputs(
         self, input_ids: torch.Tensor | None, token_type_ids: torch.Tensor | None, *more_inputs: torch.Tensor | None

@@ -70,7 +70,7 @@ class HfeElectraModel(EncoderModel, HfeElectraPreTrainedModel):
         """`(N, E)` -> `(N, D)`."""
         if self.has_projection:
             hidden_states = self.embeddings_project(hidden_states)
-        return super().run_layers(hidden_states, tokens, *flags)
+        return self.encoder(hidden_states, tokens, *flags)
 
 
 # --- the generator ---

@@ -6,7 +6,6 @@ no mask. Leaves out: decoder use and its cache, `lengths`, adaptive softmax, the
 `XLMForQuestionAnswering`.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from .encoder_blocks import (
     activation,
     embed_words,
     in_chunks,
+    through_layers,
 )
 from .encoder_heads import (
     INPUTS,
@@ -34,7 +34,7 @@ from .encoder_heads import (
 )
 from .encoder_kernels import EncoderDropout, padded_to, project
 from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput, check_ids
-from .encoder_tokens import FlatTokens
+from .encoder_tokens import FlatTokens, HiddenStateRecorder
 
 
 class XLMAttention(GradientCheckpointingLayer, EncoderSelfAttention):
@@ -162,6 +162,7 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         self.layer_norm1 = nn.ModuleList(nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in depth)
         self.ffns = nn.ModuleList(XLMFeedForward(config) for _ in depth)
         self.layer_norm2 = nn.ModuleList(nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in depth)
+        self.recorder = HiddenStateRecorder()
         self.post_init()
 
     def longest_row(self) -> int:
@@ -231,10 +232,14 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
             words = words + embed_words(self.embeddings, tokens, token_type_ids)
         return zero_at_padding(self.dropout(self.layer_norm_emb(words)), tokens)
 
-    def layers(self) -> list[Callable[..., torch.Tensor]]:
-        """Return the modules of each depth as a function."""
+    def run_layers(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
         modules = zip(self.attentions, self.layer_norm1, self.ffns, self.layer_norm2, strict=True)
-        return [partial(run_xlm_layer, *its_modules) for its_modules in modules]
+        layers = [partial(run_xlm_layer, *its_modules) for its_modules in modules]
+        recorder = self.recorder if output_hidden_states else None
+        return through_layers(layers, hidden_states, tokens, output_attentions, recorder)
 
 
 def run_xlm_layer(
@@ -259,17 +264,12 @@ class XLMHead:
 
     inputs = (*INPUTS[:2], "langs", *INPUTS[2:])
 
-    def encode(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        *inputs: torch.Tensor | None,
-        **kwargs: Any,
-    ) -> FlatEncoderOutput:
+    def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> FlatEncoderOutput:
         """As in `EncoderHead`."""
-        bounds, padding_id = kwargs.get("cu_seq_lens_q"), self.config.pad_token_id
-        attention_mask = mask_of_padding(input_ids, attention_mask, bounds, padding_id)
-        return super().encode(input_ids, attention_mask, *inputs, **kwargs)
+        kwargs |= zip(INPUTS, inputs, strict=False)
+        names = ("input_ids", "attention_mask", "cu_seq_lens_q")
+        mask = mask_of_padding(*map(kwargs.get, names), self.config.pad_token_id)
+        return super().encode(**kwargs | {"attention_mask": mask})
 
 
 class HfeXLMWithLMHeadModel(XLMHead, EncoderForMaskedLM, HfeXLMPreTrainedModel):

@@ -126,6 +126,7 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         self.mask_emb = nn.Parameter(torch.empty(1, 1, config.d_model))  # where query rows begin
         self.layer = nn.ModuleList(XLNetLayer(config) for _ in range(config.n_layer))
         self.dropout = EncoderDropout(config.dropout)
+        self.recorder = HiddenStateRecorder()
         self.post_init()
 
     def forward(
