@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import transformers
-from huggingface_hub import create_repo, upload_folder
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
@@ -64,7 +63,7 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
 
     Args:
         config (`EncoderConfig`): The discriminator's, of a family whose configuration has `generator_config()`.
-        discriminator, generator (`PreTrainedModel`, *optional*): Trained ones to go on with; None makes new ones.
+        discriminator, generator (`PreTrainedModel`, *optional*): Trained ones to continue with; None makes new ones.
     """
 
     base_model_prefix = "discriminator"
@@ -83,9 +82,13 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         discriminator_class, generator_class = classes_of(type(config))
         self.discriminator = discriminator or discriminator_class(config)
         self.generator = generator or generator_class(config.generator_config())
+        self.share_embeddings()
+        self.post_init()
+
+    def share_embeddings(self) -> None:
+        """Give the generator the discriminator's embeddings, and its projection the table in them."""
         self.generator.base_model.embeddings = self.discriminator.base_model.embeddings
         self.generator.tie_weights()
-        self.post_init()
 
     @property
     def trained_models(self) -> tuple[PreTrainedModel, ...]:
@@ -97,15 +100,15 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         return [(3, self.generator.config, predicted), (3, self.discriminator.config, 0)]
 
     def get_input_embeddings(self) -> nn.Module:
-        """The word embeddings of both."""
+        """Return the word embeddings of both."""
         return self.discriminator.get_input_embeddings()
 
     def get_output_embeddings(self) -> nn.Module:
-        """The generator's projection to the vocabulary."""
+        """Return the generator's projection to the vocabulary."""
         return self.generator.get_output_embeddings()
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """As in transformers, for both: the generator has the projection, and they share the embeddings."""
+        """Resize as in transformers, for both: the generator has the projection, and they share the embeddings."""
         embeddings = self.generator.resize_token_embeddings(*args, **kwargs)
         self.config.vocab_size = self.discriminator.config.vocab_size = self.generator.config.vocab_size
         return embeddings
@@ -142,58 +145,54 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             return ReplacedTokenDetectionOutput(logits=self.discriminator(input_ids, *inputs, **kwargs).logits)
         remedy = "pass what DataCollatorForReplacedTokenDetection draws, a whole number per token"
         if random_bits is None or random_bits.shape != labels.shape:
-            given = "missing" if random_bits is None else f"of shape {tuple(random_bits.shape)}"
-            raise ValueError(f"random_bits is {given}, and labels have shape {tuple(labels.shape)}: {remedy}.")
+            problem = "missing" if random_bits is None else f"of shape {tuple(random_bits.shape)}"
+            raise ValueError(f"random_bits is {problem}, and labels have shape {tuple(labels.shape)}: {remedy}.")
         check_ids("random_bits", random_bits, 2**32, "their range", remedy)
         outputs = self.generator.encode(input_ids, *inputs, token_labels=labels, **kwargs)
         _, mlm = self.generator.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits=False)
         is_predicted = labels != IGNORED
         originals = torch.where(is_predicted, labels, input_ids)
         corrupted = originals.masked_scatter(is_predicted, self._samples(outputs, labels, random_bits))
-        made = {"labels": (corrupted != originals).long(), "input_ids": corrupted}
-        keep_on_host(made)
-        found = self.discriminator(corrupted, *inputs, labels=made["labels"], **kwargs)
+        is_replaced = (corrupted != originals).long()
+        keep_on_host({"labels": is_replaced, "input_ids": corrupted})
+        detection = self.discriminator(corrupted, *inputs, labels=is_replaced, **kwargs)
         loss = normalised(mlm.nll, mlm.count, num_items_in_batch)
-        loss = loss + DETECTED_TOKENS.weight * pair_share_of_batch(found.rtd, mlm, num_items_in_batch)
-        return ReplacedTokenDetectionOutput(loss, found.logits, mlm, found.rtd, corrupted)
+        loss = loss + DETECTED_TOKENS.weight * pair_share_of_batch(detection.rtd, mlm, num_items_in_batch)
+        return ReplacedTokenDetectionOutput(loss, detection.logits, mlm, detection.rtd, corrupted)
 
     @torch.no_grad()
     def _samples(self, outputs: Any, labels: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
-        """Tokens for the places of the predicted ones, `(P,)`; never holds more than a chunk of scores."""
+        """Sample tokens in place of the predicted ones, `(P,)`, without holding more than a chunk of scores."""
         predicted = places_of(outputs.tokens.flatten(labels != IGNORED), on_host(labels) != IGNORED)
         hidden_states = outputs.last_hidden_state.index_select(0, predicted)
         random_bits = outputs.tokens.flatten(random_bits).index_select(0, predicted)
         head, size = self.generator.mlm_head, max(1, chunk_scores(labels.device) // self.config.vocab_size)
-        found = []
+        samples = []
         for states, bits in zip(hidden_states.split(size), random_bits.split(size), strict=True):
             scores = head(states)
-            found.append(sampled_tokens(scores.to(torch.promote_types(scores.dtype, torch.float32)), bits))
-        return torch.cat(found)
+            samples.append(sampled_tokens(scores.to(torch.promote_types(scores.dtype, torch.float32)), bits))
+        return torch.cat(samples)
 
     # --- files ---
 
     def save_pretrained(
         self, save_directory: str | os.PathLike, state_dict: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        """Save the discriminator, and the generator in its folder `generator`; arguments as in transformers."""
-        folder = Path(save_directory)
-        for name, place in (("generator", folder / GENERATOR_FOLDER), ("discriminator", folder)):
+        """Save the discriminator, and the generator in its folder `generator`; arguments as in transformers.
+
+        Raises:
+            ValueError: for `push_to_hub`, which would push the discriminator alone.
+        """
+        if kwargs.get("push_to_hub"):
+            raise ValueError("push_to_hub: save the folder, then push both models with `hf-encoders publish`.")
+        for start, model, folder in (
+            ("generator.", self.generator, Path(save_directory, GENERATOR_FOLDER)),
+            ("discriminator.", self.discriminator, Path(save_directory)),
+        ):
             weights = None
             if state_dict is not None:
-                start = f"{name}."
                 weights = {key.removeprefix(start): state_dict[key] for key in state_dict if key.startswith(start)}
-            options = kwargs if place == folder else {**kwargs, "push_to_hub": False}
-            getattr(self, name).save_pretrained(place, state_dict=weights, **options)
-        if kwargs.get("push_to_hub"):  # transformers uploads what was written meanwhile, but not this folder
-            given = {one: kwargs[one] for one in ("token", "revision", "create_pr") if one in kwargs}
-            repository = create_repo(kwargs.get("repo_id") or folder.name, token=kwargs.get("token"), exist_ok=True)
-            upload_folder(
-                repo_id=repository.repo_id,
-                folder_path=folder / GENERATOR_FOLDER,
-                path_in_repo=GENERATOR_FOLDER,
-                commit_message="Upload generator",
-                **given,
-            )
+            model.save_pretrained(folder, state_dict=weights, **kwargs)
 
     @classmethod
     def from_pretrained(
@@ -209,29 +208,28 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
 
         Raises:
             ValueError: if there is no generator, one of the two lacks weights (as when they are exchanged), or they
-                were not trained together, so that their embeddings differ; for `output_loading_info`; as in both.
+                were not trained together, so that their embeddings differ; as in both.
         """
-        if "output_loading_info" in kwargs:
-            raise ValueError("output_loading_info: leave it out, missing weights are refused.")
         fields, _ = PreTrainedConfig.get_config_dict(source, **kwargs)
         config_class = config_class_of(str(fields.get("model_type")).removeprefix("hfe_"))
         discriminator_class, generator_class = classes_of(config_class)
-        place = {"subfolder": GENERATOR_FOLDER} if generator is None else {}
-        found = _loaded(discriminator_class, source, kwargs)
+        subfolder = {"subfolder": GENERATOR_FOLDER} if generator is None else {}
+        discriminator = _loaded(discriminator_class, source, kwargs)
         try:
-            other = _loaded(generator_class, generator or source, {**kwargs, **place})
+            trained_generator = _loaded(generator_class, generator or source, {**kwargs, **subfolder})
         except OSError as error:
             where = generator or f"the folder {GENERATOR_FOLDER!r} of {source}"
             remedy = f"give the generator that {source} was trained with, generator=..."
             raise ValueError(f"generator: {where} cannot be loaded ({first_line(error)}): {remedy}.") from error
-        own, others = (one.base_model.embeddings.state_dict() for one in (found, other))
-        if own.keys() != others.keys() or not all(torch.equal(own[name], others[name]) for name in own):
+        tables, twins = (model.base_model.embeddings.state_dict() for model in (discriminator, trained_generator))
+        if tables.keys() != twins.keys() or not all(torch.equal(tables[name], twins[name]) for name in tables):
             raise ValueError(
                 f"the embeddings of {source} and of its generator, {generator or GENERATOR_FOLDER}, differ: give the "
                 "generator that it was trained with."
             )
-        found.config.generator_size = other.config.hidden_size / found.config.hidden_size
-        return cls(found.config, found, other).eval()
+        config = discriminator.config
+        config.generator_size = trained_generator.config.hidden_size / config.hidden_size
+        return cls(config, discriminator, trained_generator).eval()
 
     def load_folder(self, folder: str | os.PathLike) -> None:
         """Load the weights that `save_pretrained` wrote, into this model.
@@ -239,17 +237,17 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         Raises:
             ValueError: for weights of another model.
         """
-        for part, place in ((self.discriminator, Path(folder)), (self.generator, Path(folder, GENERATOR_FOLDER))):
-            weights = load_state_dict(str(place / WEIGHTS_FILE), map_location="cpu")
-            found = part.load_state_dict(weights, strict=False)
-            if missing := sorted(set(found.missing_keys) - set(part.all_tied_weights_keys)):
-                raise ValueError(f"{place} lacks {missing[0]} of this model: resume the run that wrote it.")
+        for model, path in ((self.discriminator, Path(folder)), (self.generator, Path(folder, GENERATOR_FOLDER))):
+            weights = load_state_dict(str(path / WEIGHTS_FILE), map_location="cpu")
+            missing = set(model.load_state_dict(weights, strict=False).missing_keys) - set(model.all_tied_weights_keys)
+            if missing:
+                raise ValueError(f"{path} lacks {min(missing)} of this model: resume the run that wrote it.")
 
 
 def _loaded(model_class: type[PreTrainedModel], source: str | os.PathLike, options: dict[str, Any]) -> PreTrainedModel:
-    """A model all of whose weights the checkpoint has."""
-    model, found = model_class.from_pretrained(source, **options, output_loading_info=True)
-    if missing := found["missing_keys"]:
+    """Load a model all of whose weights the checkpoint has."""
+    model, info = model_class.from_pretrained(source, **options, output_loading_info=True)
+    if missing := info["missing_keys"]:
         raise ValueError(
             f"{source} has no {min(missing)}, which a {model_class.__name__} needs: give a discriminator as source "
             "and a generator as generator=..., each with its head."
@@ -258,7 +256,7 @@ def _loaded(model_class: type[PreTrainedModel], source: str | os.PathLike, optio
 
 
 def classes_of(config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:
-    """A family's classes of the discriminator and of the generator.
+    """Return a family's classes of the discriminator and of the generator.
 
     Raises:
         ValueError: for a family without them.
@@ -273,7 +271,7 @@ def classes_of(config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel]
 
 
 def sampled_tokens(scores: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
-    """One token for each row of `scores` `(P, V)`, by the softmax of the row; `(P,)`. Overwrites `scores`.
+    """Sample a token for each row of `scores` `(P, V)`, by the softmax of the row; `(P,)`. Overwrites `scores`.
 
     Args:
         random_bits (`torch.LongTensor` of shape `(P,)`): uniform in [0, 2^32); the same numbers give the same tokens.
@@ -294,14 +292,14 @@ REPLACEMENT = {"mask_replace_probability": 0.85, "random_replace_probability": 0
 
 
 class DataCollatorForReplacedTokenDetection(DataCollatorForMaskedLM):
-    """Masks tokens for a generator, and draws the random numbers that sample its tokens (ELECTRA).
+    """Mask tokens for a generator, and draw the random numbers that sample its tokens (ELECTRA).
 
     Of the predicted tokens 85 % become the mask token and the others stay; the generator predicts all of them, and its
-    samples take their places. The numbers are functions of (seed, epoch, example id, place), so that what is sampled
-    does not depend on batch, process or restart.
+    samples take their places. The numbers are functions of (seed, epoch, example id, position), so that what is
+    sampled does not depend on batch, process or restart.
 
-    For `ReplacedTokenDetectionModel`. transformers' `ElectraForPreTraining` takes these labels for classes of tokens,
-    without an error.
+    For `ReplacedTokenDetectionModel`; `ElectraForPreTraining` takes these labels for classes of tokens, without an
+    error.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
@@ -350,23 +348,23 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         return None, ["replaced tokens"]
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
-        """Both models with fresh weights."""
+        """Return both models with fresh weights."""
         return ReplacedTokenDetectionModel(config)
 
     def of_checkpoint(self, initial: Any) -> "ReplacedTokenDetection":
-        """Refused: a checkpoint is one model, and two are trained.
+        """Refuse: a checkpoint is one model, and two are trained.
 
         Raises:
-            ValueError: always, with what does go on training both.
+            ValueError: always, with the way to continue training both.
         """
         raise ValueError(
             f"{initial.option} {initial.source!r} is one model, and objective {self.name} trains two: "
-            "ReplacedTokenDetectionModel.from_pretrained goes on training both, in Python (docs/electra.md); or "
+            "ReplacedTokenDetectionModel.from_pretrained continues both, in Python (docs/electra.md); or "
             "train mlm (--objective of adapt, a recipe of it for pretrain)."
         )
 
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The discriminator."""
+        """Return the discriminator."""
         return model.discriminator
 
     def describe(

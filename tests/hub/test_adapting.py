@@ -73,6 +73,7 @@ def test_a_name_on_the_hub_is_a_checkpoint(tmp_path: Path) -> None:
 EXTEND = """
 import contextlib, io
 from pathlib import Path
+import huggingface_hub
 import transformers
 from hf_encoders import HfeElectraConfig
 from hf_encoders.cli import main
@@ -86,7 +87,9 @@ tokenizer = train(HfeElectraConfig)
 fields = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
 model = ReplacedTokenDetectionModel(tiny_config(HfeElectraConfig, **fields))
 model.discriminator.push_to_hub("user/alone")
-model.save_pretrained(folder / "both", push_to_hub=True, repo_id="user/both")
+model.save_pretrained(folder / "both")
+huggingface_hub.create_repo("user/both")
+huggingface_hub.upload_folder(repo_id="user/both", folder_path=folder / "both")
 for name in ("user/alone", "user/both"):
     tokenizer.push_to_hub(name)
     said, words = io.StringIO(), ["--add", "3", "--corpus", str(folder / "domain.txt"), "--held-out", "0"]

@@ -361,8 +361,8 @@ def test_a_generator_from_elsewhere_is_one_of_the_same_training(tmp_path: Path):
         ReplacedTokenDetectionModel.from_pretrained(tmp_path / "discriminator", generator=tmp_path / "other")
     with pytest.raises(ValueError, match="generator has no .*, which a HfeElectraForPreTraining needs"):
         ReplacedTokenDetectionModel.from_pretrained(tmp_path / "generator", generator=tmp_path / "discriminator")
-    with pytest.raises(ValueError, match="output_loading_info: leave it out"):
-        ReplacedTokenDetectionModel.from_pretrained(tmp_path / "discriminator", output_loading_info=True)
+    with pytest.raises(ValueError, match="push_to_hub: .*hf-encoders publish"):
+        model.save_pretrained(tmp_path / "pushed", push_to_hub=True)
 
 
 def test_a_folder_of_another_model_is_refused(tmp_path: Path):
