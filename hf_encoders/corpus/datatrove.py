@@ -1,17 +1,15 @@
 """Corpus preparation on many machines: two steps for pipelines of datatrove, which runs tasks there.
 
 datatrove reads, filters and distributes (one machine, Slurm, Ray). The first step tokenizes the documents of a task
-into an Arrow file, as a worker of `prepare_corpus` does; the second joins files. Needs the extra `datatrove`, and a
-folder that all machines share.
+into an Arrow file, as a worker of `prepare_corpus` does; the second joins files. Needs a folder that all machines
+share.
 """
 
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,7 @@ import datasets
 from datasets.arrow_writer import ArrowWriter
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.documents import split_sentences
 from hf_encoders.corpus.preparation import (
-    Finishing,
     corpus_settings,
     document_table,
     duplicates_of,
@@ -36,14 +32,6 @@ from hf_encoders.corpus.tokenized import DocumentTokenizer, document_batches
 from hf_encoders.writing import UNFINISHED, locked
 
 
-try:
-    from datatrove.data import Document
-    from datatrove.pipeline.base import PipelineStep
-except ImportError as error:
-    raise ImportError("CorpusTasks needs datatrove: pip install 'hf_encoders[datatrove]'.") from error
-
-
-@dataclass(frozen=True)
 class CorpusTasks:
     """A corpus made by tasks of datatrove: `tokenize()` ends one pipeline, `merge()` is the next one.
 
@@ -69,159 +57,115 @@ class CorpusTasks:
             nothing else shows that an unfinished corpus is of other documents.
         tasks (`int`): Tasks of the first pipeline. A kill loses one task, so that about 100 MB of text each is a good
             size.
-        parts (`int`, *optional*, defaults to 1): Corpora to make, and tasks of the second pipeline.
-        sentence_splitter, word_segmenter, lexicon, phrases, max_sentence_tokens, keep_duplicates: As in
-            `prepare_corpus`. Each task of the merge needs 24 bytes of memory per document of all parts. Phrases are
-            given, not learned: parts are merged by themselves.
+        parts (`int`, *optional*, defaults to 1): Corpora to make, and tasks of the second pipeline. Each of these
+            needs 24 bytes of memory per document of all parts.
+        keep_duplicates (`bool`, *optional*, defaults to `False`): As in `prepare_corpus`.
+        options: `sentence_splitter`, `word_segmenter`, `lexicon`, `phrases`, `max_sentence_tokens` of
+            `prepare_corpus`. Phrases are given, not learned: parts are merged by themselves.
     """
 
-    output: str | Path
-    tokenizer: PreTrainedTokenizerBase
-    source: str
-    tasks: int
-    parts: int = 1
-    sentence_splitter: Callable[[str], list[str]] = split_sentences
-    word_segmenter: Callable[[str], list[str]] | None = None
-    lexicon: Sequence[str] | None = None
-    phrases: Sequence[str] | None = None
-    max_sentence_tokens: int | None = None
-    keep_duplicates: bool = False
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.parts <= self.tasks:
+    def __init__(
+        self,
+        output: str | Path,
+        tokenizer: PreTrainedTokenizerBase,
+        source: str,
+        tasks: int,
+        parts: int = 1,
+        keep_duplicates: bool = False,
+        **options: Any,
+    ):
+        if not 1 <= parts <= tasks:
+            raise ValueError(f"parts={parts} of tasks={tasks}: use 1 or more, and at least one task per part.")
+        if "://" in str(output):
+            raise ValueError(f"output={str(output)!r}: files are memory mapped: name a folder on a shared disk.")
+        if isinstance(options.get("phrases"), bool):
             raise ValueError(
-                f"parts={self.parts} of tasks={self.tasks}: use 1 or more, and at least one task per part."
+                f"phrases={options['phrases']}: give a list, such as the phrases that prepare_corpus learns."
             )
-        if "://" in str(self.output):
-            raise ValueError(f"output={str(self.output)!r}: files are memory mapped: name a folder on a shared disk.")
-        if isinstance(self.phrases, bool):
-            raise ValueError(f"phrases={self.phrases}: give a list, such as the phrases that prepare_corpus learns.")
-        settings = self.settings()
-        finished = [finished_report(folder, settings) for folder in self.folders() if (folder / REPORT_FILE).exists()]
-        if len(finished) < self.parts:
-            finished_report(Path(self.output), settings)
-
-    @cached_property
-    def tokenizing(self) -> DocumentTokenizer:
-        """The function that tokenizes documents."""
-        return DocumentTokenizer(
-            self.tokenizer,
-            sentence_splitter=self.sentence_splitter,
-            word_segmenter=self.word_segmenter,
-            lexicon=self.lexicon,
-            phrases=False if self.phrases is None else self.phrases,
-            max_sentence_tokens=self.max_sentence_tokens,
-        )
-
-    def settings(self) -> dict[str, Any]:
-        """Everything that decides what is in the corpus."""
-        source = {"pipeline": self.source, "tasks": self.tasks, "parts": self.parts}
-        return corpus_settings(source, self.tokenizer, self.tokenizing, self.keep_duplicates)
-
-    def task_folder(self) -> Path:
-        """Folder of the files of the tasks."""
-        return Path(self.output) / UNFINISHED / settings_hash(self.settings())
-
-    def folders(self) -> list[Path]:
-        """Folders of the finished corpora."""
-        output = Path(self.output)
-        return [output] if self.parts == 1 else [output / f"part-{number:05d}" for number in range(self.parts)]
+        self.output, self.tasks, self.parts = Path(output), tasks, parts
+        self.document_tokenizer = DocumentTokenizer(tokenizer, **options)
+        identity = {"pipeline": source, "tasks": tasks, "parts": parts}
+        self.settings = corpus_settings(identity, self.document_tokenizer, keep_duplicates)
+        self.task_folder = self.output / UNFINISHED / settings_hash(self.settings)
+        self.folders = [self.output] if parts == 1 else [self.output / f"part-{part:05d}" for part in range(parts)]
+        finished = [finished_report(folder, self.settings) for folder in self.folders if _is_finished(folder)]
+        if len(finished) < parts:
+            finished_report(self.output, self.settings)
 
     def reports(self) -> list[CorpusReport]:
-        """The reports of the finished corpora; `run` adds up the seconds of all tasks."""
-        return [CorpusReport.load(folder) for folder in self.folders()]
+        """Return the reports of the finished corpora; `run` adds up the seconds of all tasks."""
+        return [CorpusReport.load(folder) for folder in self.folders]
 
-    def tokenize(self) -> PipelineStep:
-        """The last step of the pipeline that reads documents."""
-        return _TokenizeDocuments(self)
+    def tokenize(self) -> Callable[..., None]:
+        """Return the last step of the pipeline that reads documents."""
+        return self._tokenize
 
-    def merge(self) -> PipelineStep:
-        """The only step of the second pipeline."""
-        return _JoinTasks(self)
+    def merge(self) -> Callable[..., None]:
+        """Return the only step of the second pipeline."""
+        return self._merge
 
+    def _task_file(self, task: int) -> Path:
+        return self.task_folder / f"{task:08d}.arrow"
 
-class _CorpusStep(PipelineStep):
-    type = "🔢 - TOKENIZER"
-
-    def __init__(self, corpus: CorpusTasks):
-        super().__init__()
-        self.corpus = corpus
-
-    def _check_tasks(self, world_size: int, expected: int, name: str) -> None:
-        if world_size != expected:
-            raise ValueError(f"{name}={expected}, but the executor has tasks={world_size}: give both the same number.")
-
-
-class _TokenizeDocuments(_CorpusStep):
-    name = "hf_encoders: documents to token ids"
-
-    def run(self, data: Iterable[Document], rank: int = 0, world_size: int = 1) -> None:
-        """Write the file of task `rank`."""
-        began, corpus = time.perf_counter(), self.corpus
-        self._check_tasks(world_size, corpus.tasks, "tasks")
-        folder, tokenize = corpus.task_folder(), corpus.tokenizing
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = _task_file(folder, rank).with_suffix(f".{os.getpid()}")
+    def _tokenize(self, data: Iterable[Any], rank: int = 0, world_size: int = 1) -> None:
+        """Write the file of a task; `data` are documents of datatrove."""
+        began, tokenize, file = time.perf_counter(), self.document_tokenizer, self._task_file(rank)
+        _check_tasks(world_size, self.tasks, "tasks")
+        self.task_folder.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_suffix(f".{os.getpid()}")
         features = features_of(tokenize)
         with one_core_per_process(), ArrowWriter(path=str(unfinished), features=features) as writer:
             writer.write_table(features.arrow_schema.empty_table())  # a task may have no document
-            for documents in document_batches(self._sentences(data)):
+            for documents in document_batches(tokenize.reader.sentences([document.text]) for document in data):
                 writer.write_table(document_table(tokenize, documents))
             writer.finalize()
         seconds = {"seconds": time.perf_counter() - began}
-        _task_file(folder, rank).with_suffix(".json").write_text(json.dumps(seconds), encoding="utf-8")
-        os.replace(unfinished, _task_file(folder, rank))
+        file.with_suffix(".json").write_text(json.dumps(seconds), encoding="utf-8")
+        os.replace(unfinished, file)
 
-    def _sentences(self, data: Iterable[Document]) -> Iterator[list[str]]:
-        for document in data:
-            self.stat_update("documents")
-            yield self.corpus.tokenizing.reader.sentences([document.text])
-
-
-class _JoinTasks(_CorpusStep):
-    name = "hf_encoders: token ids to a corpus"
-
-    def run(self, data: Iterable[Document] | None = None, rank: int = 0, world_size: int = 1) -> None:
-        """Make part `rank`."""
-        corpus = self.corpus
-        self._check_tasks(world_size, corpus.parts, "parts")
-        settings, folder = corpus.settings(), corpus.folders()[rank]
+    def _merge(self, data: Iterable[Any] | None = None, rank: int = 0, world_size: int = 1) -> None:
+        """Make a part."""
+        _check_tasks(world_size, self.parts, "parts")
         # An executor may restart a task whose first process is still running.
-        with locked(folder, "output", wait=True):
-            if not (folder / REPORT_FILE).exists() or not finished_report(folder, settings):
-                self._join(settings, folder, rank)
-            if all((other / REPORT_FILE).exists() for other in corpus.folders()):
+        with locked(self.folders[rank], "output", wait=True):
+            if not _is_finished(self.folders[rank]) or not finished_report(self.folders[rank], self.settings):
+                self._join(rank)
+            if all(map(_is_finished, self.folders)):
                 # The task of another part may do the same at the same time.
-                shutil.rmtree(Path(corpus.output) / UNFINISHED, ignore_errors=True)
+                shutil.rmtree(self.output / UNFINISHED, ignore_errors=True)
 
-    def _join(self, settings: dict[str, Any], output: Path, rank: int) -> None:
-        began, corpus, folder = time.perf_counter(), self.corpus, self.corpus.task_folder()
-        files = [_task_file(folder, task) for task in range(corpus.tasks)]
+    def _join(self, part: int) -> None:
+        began, files = time.perf_counter(), [self._task_file(task) for task in range(self.tasks)]
         missing = [task for task, file in enumerate(files) if not file.exists()]
         if missing:
             raise ValueError(
-                f"{len(missing)} of {corpus.tasks} tasks are missing: {str(missing[:10])[1:-1]}"
+                f"{len(missing)} of {self.tasks} tasks are missing: {str(missing[:10])[1:-1]}"
                 f"{' ...' if len(missing) > 10 else ''}: run the pipeline with tokenize() again before this one."
             )
-        tokenized = datasets.concatenate_datasets([datasets.Dataset.from_file(str(file)) for file in files])
-        is_duplicate = duplicates_of(tokenized)
-        first, last = (part * corpus.tasks // corpus.parts for part in (rank, rank + 1))
-        sizes = [len(datasets.Dataset.from_file(str(file))) for file in files]
-        rows = range(sum(sizes[:first]), sum(sizes[:last]))
+        tables = [datasets.Dataset.from_file(str(file)) for file in files]
+        tokenized = datasets.concatenate_datasets(tables)
+        first, last = (number * self.tasks // self.parts for number in (part, part + 1))
+        begin, end = (sum(map(len, tables[:task])) for task in (first, last))
         seconds = [json.loads(file.with_suffix(".json").read_text())["seconds"] for file in files[first:last]]
-        made = folder / f"part-{rank:05d}"
+        made = self.task_folder / f"part-{part:05d}"
         made.mkdir(exist_ok=True)
         finish_corpus(
-            # The seconds are as if one worker had done everything.
-            Finishing(
-                settings, corpus.tokenizer, corpus.tokenizing, corpus.keep_duplicates, {}, began - sum(seconds), 1
-            ),
-            tokenized.select(rows),
-            is_duplicate[rows.start : rows.stop],
+            tokenized.select(range(begin, end)),
+            duplicates_of(tokenized)[begin:end],
             made,
-            output,
+            self.folders[part],
+            tokenize=self.document_tokenizer,
+            settings=self.settings,
+            skipped_files={},
+            began=began - sum(seconds),  # as if one worker had done everything
+            workers=1,
         )
 
 
-def _task_file(folder: Path, task: int) -> Path:
-    return folder / f"{task:08d}.arrow"
+def _is_finished(folder: Path) -> bool:
+    return (folder / REPORT_FILE).exists()
+
+
+def _check_tasks(world_size: int, expected: int, name: str) -> None:
+    if world_size != expected:
+        raise ValueError(f"{name}={expected}, but the executor has tasks={world_size}: give both the same number.")

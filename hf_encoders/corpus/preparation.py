@@ -12,8 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from fnmatch import fnmatch
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ from hf_encoders.corpus.units import (
     write_phrases,
 )
 from hf_encoders.inputs import replace_lone_surrogates
-from hf_encoders.writing import LOCK_FILE, UNFINISHED, check_folder, holds_files, locked
+from hf_encoders.writing import UNFINISHED, check_folder, holds_files, locked
 
 
 BYTES_PER_WORKER = 2**22  # of text, for which a further process is worth its start
@@ -59,12 +58,13 @@ DOCUMENTS_PER_WRITE = 100  # of text, which may be books
 # Columns of a document besides its tokens, until the corpus is finished.
 HASH, TOKENS, COUNTS = "document_hash", "tokens", (*Reading._fields, "bytes")
 PARTS = "parts"  # column of the documents of files: what `DocumentReader.sentences` takes
-
-
 # What is written into the folder of a corpus, also by `datasets`, and by earlier versions of this package.
 OWN_FILES = ("data-*.arrow", "state.json", "dataset_info.json", PHRASES_FILE, "similar_words.safetensors")
 OWN_FILES += ("cache-*.arrow", "corpus*.arrow", "flat-*", REPORT_FILE)
-NAMES_SHOWN = 3
+
+
+class OtherSettingsError(ValueError):
+    """A folder holds a corpus that was made with other settings."""
 
 
 def prepare_corpus(
@@ -87,10 +87,10 @@ def prepare_corpus(
     """Prepare a corpus from text files or a dataset: split into sentences, tokenized, in a folder to train from.
 
     `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed; the report is
-    `corpus.json`. The work is that of `datasets`: the documents are read into its cache, tokenized with
+    `corpus.json`. The work is that of `datasets`: documents are read into its cache, tokenized with
     `map(num_proc=workers)` and written with `save_to_disk`. The cache is in the folder until the corpus is finished: a
-    killed run, called with the same arguments again, goes on from what `datasets` has cached, which are the documents
-    once all are read, and what each worker has tokenized once it is done.
+    killed run, called with the same arguments again, resumes from it: from the documents once all are read, and from
+    what each worker has tokenized once it is done.
 
     The rows do not depend on `workers`. A finished corpus with the same arguments is left as it is, and other
     arguments are refused; functions are compared by name where they can be imported, and by their code where not. If
@@ -147,20 +147,21 @@ def prepare_corpus(
     began = time.perf_counter()
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: use 1 or more, or None for one per core.")
-    options = {
-        "sentence_splitter": sentence_splitter,
-        "text_column": text_column,
-        "sentences_column": sentences_column,
-        "turns_column": turns_column,
-        "word_segmenter": word_segmenter,
-        "lexicon": lexicon,
-        "phrases": phrases,
-        "max_sentence_tokens": max_sentence_tokens,
-    }
-    tokenize = DocumentTokenizer(tokenizer, **options)
+    tokenize = DocumentTokenizer(
+        tokenizer,
+        sentence_splitter=sentence_splitter,
+        text_column=text_column,
+        sentences_column=sentences_column,
+        turns_column=turns_column,
+        word_segmenter=word_segmenter,
+        lexicon=lexicon,
+        phrases=phrases,
+        max_sentence_tokens=max_sentence_tokens,
+    )
     source = source if isinstance(source, TextSource) else TextSource(source, tokenize.reader)
-    check_can_be_read_again(source)
-    settings = corpus_settings(source.identity(), tokenizer, tokenize, keep_duplicates)
+    if pipes := [file for file in source.files if not file.is_file()]:
+        raise ValueError(f"source: '{pipes[0]}' is not a regular file: save it first.")
+    settings = corpus_settings(source.identity(), tokenize, keep_duplicates)
     output = Path(output)
     if overwrite:
         check_output(output)
@@ -179,25 +180,20 @@ def prepare_corpus(
             if source.identity() != settings["source"]:
                 raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
             return finish_corpus(
-                Finishing(settings, tokenizer, tokenize, keep_duplicates, source.skipped_files, began, num_workers),
                 tokenized,
                 duplicates_of(tokenized),
                 folder,
                 output,
+                tokenize=tokenize,
+                settings=settings,
+                skipped_files=source.skipped_files,
+                began=began,
+                workers=num_workers,
             )
 
 
-def check_can_be_read_again(source: TextSource) -> None:
-    """Refuse pipes, and a dataset without rows."""
-    for file in source.files:
-        if not file.is_file():
-            raise ValueError(f"source: '{file}' is not a regular file: save it first.")
-    if isinstance(source.dataset, datasets.Dataset) and not len(source.dataset):
-        raise ValueError("source is a dataset without rows: give one with documents.")
-
-
 def number_of_workers(source: TextSource, workers: int | None) -> int:
-    """The processes for a text: those asked for, or one per core; fewer for little text."""
+    """Return the processes for a text: those asked for, or one per core; fewer for little text."""
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if source.text_bytes is None:
@@ -219,7 +215,7 @@ def one_core_per_process() -> Iterator[None]:
 
 
 def _tokenized(source: TextSource, tokenize: DocumentTokenizer, folder: Path, workers: int) -> datasets.Dataset:
-    """The rows of `document_table`, one for each document that was read, in the cache of `datasets`."""
+    """Return the rows of `document_table`, one for each document that was read, in the cache of `datasets`."""
     documents, column = source.dataset, source.reader.column
     if not isinstance(documents, datasets.Dataset):
         documents, column = _documents_of_files(source, folder, workers), PARTS
@@ -244,7 +240,7 @@ def _tokenized(source: TextSource, tokenize: DocumentTokenizer, folder: Path, wo
 
 
 def _documents_of_files(source: TextSource, folder: Path, workers: int) -> datasets.Dataset:
-    """The documents of files, or of a stream, in the cache of `datasets`, so that `map` can divide them."""
+    """Read files, or a stream, into the cache of `datasets`, so that `map` can divide the documents."""
     files = source.divided_files
     try:
         return datasets.Dataset.from_generator(
@@ -265,7 +261,7 @@ def _documents_of_files(source: TextSource, folder: Path, workers: int) -> datas
 
 @cache
 def _end_with_parent(process: int) -> None:
-    """Once in each worker: let it end when the main process is killed, where it would wait for work for ever."""
+    """Let a worker end when the main process is killed, where it would wait for work for ever; once in each."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:
@@ -285,7 +281,6 @@ def _rows(source: TextSource, files: list[Path | None]) -> Iterator[dict[str, li
 def _tokenize_rows(
     batch: Mapping[str, list[Any]], rows: list[int], tokenize: DocumentTokenizer, column: str
 ) -> pa.Table:
-    """The function that `map` applies to documents."""
     _end_with_parent(os.getpid())
     reader, values = tokenize.reader, batch[column]
     if column != PARTS:
@@ -294,60 +289,57 @@ def _tokenize_rows(
 
 
 def document_table(tokenize: DocumentTokenizer, documents: Sequence[list[str]]) -> pa.Table:
-    """A row for each document: its token ids, a hash of them, and counts of tokens and of what was read."""
+    """Return a row for each document: its token ids, a hash of them, and counts of tokens and of what was read."""
     corpus = tokenize.tokenize(documents)
     table = corpus.to_table()
-    table = table.append_column(HASH, pa.array(document_hashes(corpus)))
-    table = table.append_column(TOKENS, pa.array(corpus.document_tokens))
     counts = [
         (*Reading().with_document(document), len("".join(document).encode("utf-8", "surrogatepass")))
         for document in documents
     ]
-    for name, values in zip(COUNTS, zip(*counts, strict=True), strict=True):
-        table = table.append_column(name, pa.array(values, pa.int64()))
+    columns = {HASH: pa.array(document_hashes(corpus)), TOKENS: pa.array(corpus.document_tokens)}
+    columns |= {name: pa.array([row[i] for row in counts], pa.int64()) for i, name in enumerate(COUNTS)}
+    for name, values in columns.items():
+        table = table.append_column(name, values)
     return table
 
 
 def features_of(tokenize: DocumentTokenizer) -> datasets.Features:
-    """The columns of `document_table`."""
+    """Return the columns of `document_table`."""
     return datasets.Features.from_arrow_schema(document_table(tokenize, [[]]).schema)
 
 
 def duplicates_of(tokenized: datasets.Dataset) -> np.ndarray:
-    """Whether a document has the tokens of an earlier one; `bool`. They are found by their hashes."""
+    """Return whether each document has the tokens of an earlier one, by their hashes; `bool`."""
     is_duplicate = np.ones(len(tokenized), dtype=bool)
     is_duplicate[np.unique(tokenized.data.column(HASH).to_numpy(), return_index=True)[1]] = False
     return is_duplicate
 
 
-@dataclass
-class Finishing:
-    """Hold the facts of a preparation that `finish_corpus` and the report read."""
-
-    settings: dict[str, Any]
-    tokenizer: PreTrainedTokenizerBase
-    tokenize: DocumentTokenizer
-    keep_duplicates: bool
-    skipped_files: Mapping[str, int]
-    began: float  # by `time.perf_counter`
-    workers: int
-
-
 def finish_corpus(
-    how: Finishing, tokenized: datasets.Dataset, is_duplicate: np.ndarray, folder: Path, output: Path
+    tokenized: datasets.Dataset,
+    is_duplicate: np.ndarray,
+    folder: Path,
+    output: Path,
+    *,
+    tokenize: DocumentTokenizer,
+    settings: dict[str, Any],
+    skipped_files: Mapping[str, int],
+    began: float,
+    workers: int,
 ) -> CorpusReport:
     """Save the documents that have tokens and are not left out as duplicates, with a report, to `output`.
 
     Args:
-        how (`Finishing`): The preparation.
         tokenized (`datasets.Dataset`): Rows of `document_table`.
         is_duplicate (`np.ndarray` of `bool`): Which of them repeat an earlier one.
         folder (`Path`): Where the corpus is made.
         output (`Path`): Where it is moved to; an earlier corpus is removed then.
+        tokenize, settings, skipped_files, workers: The preparation, for the report.
+        began (`float`): When it began, by `time.perf_counter`.
     """
-    units = how.tokenize.units
+    units, keep_duplicates = tokenize.units, settings["keep_duplicates"]
     has_tokens = tokenized.data.column(TOKENS).to_numpy() > 0
-    rows = np.flatnonzero(has_tokens & (how.keep_duplicates | ~is_duplicate))
+    rows = np.flatnonzero(has_tokens & (keep_duplicates | ~is_duplicate))
     if not len(rows):
         raise ValueError(NO_TOKENS)
     read = {name: pc.sum(tokenized.data.column(name)).as_py() for name in COUNTS}
@@ -357,8 +349,8 @@ def finish_corpus(
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     if units.are_learned:
-        phrases = _learned_phrases(corpus, how.tokenizer, made / PHRASES_FILE)
-        columns = features_of(how.tokenize)
+        phrases = _learned_phrases(corpus, tokenize.tokenizer, made / PHRASES_FILE)
+        columns = features_of(tokenize)
         corpus = corpus.with_format("arrow").map(
             _mark_rows,
             batched=True,
@@ -373,18 +365,17 @@ def finish_corpus(
     columns = [name for name in (COLUMN, WORD_STARTS) if name in corpus.column_names]
     corpus = corpus.with_format(None).select_columns(columns)
     # Of the text too: the settings of two streams are the same.
-    corpus._fingerprint = Hasher.hash(
-        (settings_hash(how.settings), tokenized.data.column(HASH).to_numpy()[rows].tobytes())
-    )
+    hashes = tokenized.data.column(HASH).to_numpy()[rows]
+    corpus._fingerprint = Hasher.hash((settings_hash(settings), hashes.tobytes()))
     corpus.save_to_disk(str(made))
     statistics = replace(
-        corpus_statistics(datasets.load_from_disk(str(made)), how.tokenizer),
-        dropped_duplicates=0 if how.keep_duplicates else int(np.count_nonzero(has_tokens & is_duplicate)),
+        corpus_statistics(datasets.load_from_disk(str(made)), tokenize.tokenizer),
+        dropped_duplicates=0 if keep_duplicates else int(np.count_nonzero(has_tokens & is_duplicate)),
     )
-    reading = {**read, **units.reading(), "skipped_files": dict(how.skipped_files)}
-    seconds = time.perf_counter() - how.began
+    reading = {**read, **units.reading(), "skipped_files": dict(skipped_files)}
+    seconds = time.perf_counter() - began
     report = CorpusReport(
-        settings=how.settings,
+        settings=settings,
         statistics=statistics,
         reading=reading,
         warnings=[
@@ -394,7 +385,7 @@ def finish_corpus(
         ],
         run={
             "seconds": round(seconds, 2),
-            "workers": how.workers,
+            "workers": workers,
             "megabytes": round(num_bytes / 1e6, 3),
             "megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
         },
@@ -409,7 +400,7 @@ def finish_corpus(
 
 
 def _learned_phrases(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, path: Path) -> Lexicon:
-    """Phrases of a sample of the corpus, every n-th document, which are written to a file."""
+    """Learn phrases from a sample of the corpus, every n-th document, and write them to a file."""
     step = max(-(-pc.sum(corpus.data.column(TOKENS)).as_py() // LEARNED["most_tokens"]), 1)
     sample = FlatCorpus.joined(FlatCorpus.steps(corpus.select(range(0, len(corpus), step))))
     learned = learn_phrases(sample, tokenizer)
@@ -426,14 +417,8 @@ def _mark_rows(table: pa.Table, phrases: Lexicon) -> pa.Table:
     return mark_phrases(FlatCorpus.of_table(table).part(0, len(table)), phrases).to_table()
 
 
-class OtherSettingsError(ValueError):
-    """A folder holds a corpus that was made with other settings."""
-
-
 def describe_function(function: Callable | None) -> str | None:
-    """Name of an importable function; of any other (a lambda, a function of a script) also a hash of its code.
-
-    An edit of an importable function is not noticed.
+    """Return the name of an importable function; of any other (a lambda, one of a script) also a hash of its code.
 
     >>> from hf_encoders.corpus.documents import split_sentences
     >>> describe_function(partial(split_sentences, language="de"))
@@ -450,11 +435,9 @@ def describe_function(function: Callable | None) -> str | None:
     return f"{module}.{name}" + ("" if is_importable else f"#{Hasher.hash(function)}")
 
 
-def corpus_settings(
-    source: dict[str, Any], tokenizer: PreTrainedTokenizerBase, tokenize: DocumentTokenizer, keep_duplicates: bool
-) -> dict[str, Any]:
-    """Everything that decides what is in a corpus, for JSON; `source` identifies the text."""
-    versions, reader = library_versions(), tokenize.reader
+def corpus_settings(source: dict[str, Any], tokenize: DocumentTokenizer, keep_duplicates: bool) -> dict[str, Any]:
+    """Return everything that decides what is in a corpus, for JSON; `source` identifies the text."""
+    versions, reader, tokenizer = library_versions(), tokenize.reader, tokenize.tokenizer
     return {
         "source": source,
         "text_column": reader.text_column,
@@ -479,7 +462,7 @@ def corpus_settings(
 def working_folder(output: Path, settings: dict[str, Any], restart: bool = False) -> Iterator[Path]:
     """Yield the folder in `output` that a corpus with these settings is made in; remove those of other settings.
 
-    It is removed at the end, also if the text is refused; other errors leave it, to go on from there.
+    It is removed at the end, also if the text is refused; after other errors it is there to resume from.
     """
     unfinished = output / UNFINISHED
     folder = unfinished / settings_hash(settings)
@@ -498,24 +481,19 @@ def working_folder(output: Path, settings: dict[str, Any], restart: bool = False
 def check_output(output: Path) -> None:
     """Refuse a folder that is not writable, or that holds anything but a finished or unfinished corpus."""
     check_folder(output, "--output")
-    if not (output / REPORT_FILE).exists() and holds_files(output) and not _was_being_moved(output):
+    # Beside unfinished files are those that were moved when a process was killed at the end of its work.
+    if holds_files(output) and not (output / REPORT_FILE).exists() and not (output / UNFINISHED).is_dir():
         raise ValueError(f"output='{output}' holds files that are not a corpus: name a new or empty folder.")
 
 
-def _was_being_moved(output: Path) -> bool:
-    """Whether a folder holds nothing but files of a corpus whose process was killed while it moved them there."""
-    names = [path.name for path in output.iterdir() if path.name not in (LOCK_FILE, UNFINISHED)]
-    return (output / UNFINISHED).is_dir() and all(any(fnmatch(n, own) for own in OWN_FILES) for n in names)
-
-
 def report_time(output: Path) -> int | None:
-    """Modification time in nanoseconds of the report of a finished corpus; `None` if there is none."""
+    """Return the modification time in nanoseconds of the report of a finished corpus; `None` if there is none."""
     report = output / REPORT_FILE
     return report.stat().st_mtime_ns if report.exists() else None
 
 
 def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False) -> CorpusReport | None:
-    """The report of a finished corpus, or `None` if there is work to do; refuses other files and other settings.
+    """Return the report of a finished corpus, or `None` if there is work to do; refuse other files and settings.
 
     `is_new` is whether another process finished the corpus while this one waited.
     """
@@ -532,33 +510,30 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
     if num_documents != report.statistics.documents:
         raise ValueError(
             f"output='{output}' holds a damaged corpus: corpus.json lists {report.statistics.documents:,} documents, "
-            "and its files do not hold them: start over with overwrite=True (--overwrite)."
+            "and its files do not hold them: replace it with overwrite=True (--overwrite)."
         )
     if settings["source"].get("dataset") == "streaming" and not is_new:
         raise ValueError(
-            f"output='{output}' holds a finished corpus, and whether it was made from the same streaming dataset "
-            "cannot be checked: name another folder, or replace it with overwrite=True (--overwrite)."
+            f"output='{output}' holds a corpus, and whether it is of the same streaming dataset cannot be checked: "
+            "name another folder, or replace it with overwrite=True (--overwrite)."
         )
     return report
 
 
 def remove_finished(output: Path) -> None:
     """Remove a finished corpus, or what was moved of one, the report first; and no other file."""
-    if (output / REPORT_FILE).exists() or _was_being_moved(output):
-        for path in [path for pattern in reversed(OWN_FILES) for path in output.glob(pattern)]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in [path for pattern in reversed(OWN_FILES) for path in output.glob(pattern)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _check_same_settings(output: Path, made_with: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Refuse a corpus that was made with other settings; the error has a line for each difference."""
     before, now = _deciding(made_with), _deciding(wanted)
-    lines = []
-    for name in {**before, **now}:
-        if before.get(name) != now.get(name):
-            there, here = _described(name, made_with.get(name)), _described(name, wanted.get(name))
-            lines.append(
-                f"\n- {name}: " + (f"another one, also {here}" if there == here else f"{there} there, {here} now")
-            )
+    lines = [
+        f"\n- {name}: {made_with.get(name)!r:.300} there, {wanted.get(name)!r:.300} now"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
     if lines:
         raise OtherSettingsError(
             f"output='{output}' holds a corpus made with other settings:{''.join(lines)}\nGive the same settings, "
@@ -566,28 +541,8 @@ def _check_same_settings(output: Path, made_with: dict[str, Any], wanted: dict[s
         )
 
 
-def _described(name: str, value: Any) -> str:
-    """A setting in an error message."""
-    if name == "tokenizer":
-        return f"{value['name']!r} ({value['class']}, {value['entries']:,} entries)"
-    if name in ("sentence_splitter", "word_segmenter"):
-        # What follows the hash sign is a hash of the code.
-        return str(value).split("#")[0].removeprefix("hf_encoders.corpus.documents.")
-    if name in ("lexicon", "phrases") and value:
-        return f"{value['entries']:,} entries" if "entries" in value else "learned"
-    if name != "source":
-        return repr(value)
-    if "files" in value:
-        names = [Path(path).name for path, *_ in value["files"]]
-        more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
-        return f"text files ({', '.join(names[:NAMES_SHOWN])}{more})"
-    if "pipeline" in value:
-        return f"pipeline ({value['pipeline']!r}, {value['tasks']} tasks, {value['parts']} parts)"
-    return "streaming dataset" if value.get("dataset") == "streaming" else f"dataset of {value['rows']:,} rows"
-
-
 def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings without what may differ: folder and class of the same tokenizer, folders of the same files."""
+    """Return the settings without what may differ: folder and class of a tokenizer, folders of files."""
     source = settings["source"]
     if "files" in source:
         source = source | {"files": [[Path(path).name, *rest] for path, *rest in source["files"]]}
@@ -595,6 +550,6 @@ def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_hash(settings: dict[str, Any]) -> str:
-    """A hash of what decides about the contents of a corpus, 16 hexadecimal digits."""
+    """Return a hash of what decides about the contents of a corpus, 16 hexadecimal digits."""
     text = json.dumps(_deciding(settings), sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

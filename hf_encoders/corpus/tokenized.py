@@ -6,12 +6,11 @@ Leaves out: filtering and shuffling, which `datasets` or a text-processing engin
 
 import copy
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -29,23 +28,13 @@ from hf_encoders.corpus.word_starts import word_starts_of_tokens
 from hf_encoders.inputs import replace_lone_surrogates
 
 
-SENTENCES_PER_CALL = 2000  # sentences per call of the tokenizer
-# A call ends when it has this many characters, and longer sentences are tokenized in parts of this many: what the
-# tokenizer returns takes 100 bytes and more per byte of text.
-CHARACTERS_PER_PART = 2**18
+# What the tokenizer returns takes 100 bytes and more per byte of text, so it gets few sentences at once.
+SENTENCES_PER_CALL = 500
+CHARACTERS_PER_BATCH = 2**18
 NO_TOKENS = (
     "documents holds no sentence that gives a token: check that the files hold text, and that the tokenizer does not "
     "remove it all."
 )
-_SPACE = re.compile(r"(?<=\S)\s")
-
-
-class Encoded(NamedTuple):
-    """Tokens of several sentences."""
-
-    tokens: np.ndarray  # int32, (N,)
-    lengths: np.ndarray  # int64, tokens of each sentence
-    word_starts: np.ndarray | None  # uint8, (N,), bits of `UnitStart`
 
 
 class SentenceEncoder:
@@ -78,41 +67,34 @@ class SentenceEncoder:
         elif word_segmenter is not None:
             check_offsets(tokenizer, "a word segmenter", "leave word_segmenter out")
 
-    def __call__(self, sentences: list[str]) -> Encoded:
-        """Encode sentences of any number and length, in calls of limited size."""
-        parts = [[sentence] if len(sentence) <= CHARACTERS_PER_PART else _parts(sentence) for sentence in sentences]
+    def __call__(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the N tokens of all sentences, the length of each, and if marked, the bits of `UnitStart`."""
+        tokens, lengths, starts = [np.empty(0, np.int32)], [np.empty(0, np.int64)], [np.empty(0, np.uint8)]
         with unknown_words_refused():
-            calls = [self._encode(call) for call in _calls(chain.from_iterable(parts))]
-        if not calls:
-            starts = None if self.word_segmenter is None and self.marker is None else np.empty(0, np.uint8)
-            return Encoded(np.empty(0, np.int32), np.zeros(len(sentences), np.int64), starts)
-        tokens, lengths = (np.concatenate([call[i] for call in calls]) for i in (0, 1))
-        starts = None if calls[0].word_starts is None else np.concatenate([call.word_starts for call in calls])
-        if len(lengths) > len(sentences):
-            lengths = np.diff(offsets_of(lengths)[offsets_of(np.array(list(map(len, parts))))])
-        return Encoded(tokens, lengths, starts)
+            for begin in range(0, len(sentences), SENTENCES_PER_CALL):
+                ids, starts_of_call = self._encode(sentences[begin : begin + SENTENCES_PER_CALL])
+                lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
+                tokens.append(np.fromiter(chain.from_iterable(ids), np.int32, lengths[-1].sum()))
+                if self.marker is not None:
+                    starts_of_call = self.marker(tokens[-1], lengths[-1], starts_of_call)
+                starts.append(starts_of_call)
+        are_marked = self.word_segmenter is not None or self.marker is not None
+        return np.concatenate(tokens), np.concatenate(lengths), np.concatenate(starts) if are_marked else None
 
-    def _encode(self, sentences: list[str]) -> Encoded:
-        starts = None
+    def _encode(self, sentences: list[str]) -> tuple[list[list[int]], np.ndarray | None]:
+        """Return the tokens of each sentence, and with a segmenter where words begin."""
         if self.slow is not None:
             options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False}
-            ids = self.slow(sentences, padding=False, verbose=False, **options)[COLUMN]
-        elif self.word_segmenter is None:
-            ids = [encoding.ids for encoding in self.fast.encode_batch_fast(sentences, add_special_tokens=False)]
-        else:
-            encodings = self.fast.encode_batch(sentences, add_special_tokens=False)
-            ids = [encoding.ids for encoding in encodings]
-            starts = np.concatenate(
-                [
-                    word_starts_of_tokens(sentence, self._words(sentence), encoding.offsets)
-                    for sentence, encoding in zip(sentences, encodings, strict=True)
-                ]
-            )
-        lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-        tokens = np.fromiter(chain.from_iterable(ids), dtype=np.int32, count=lengths.sum())
-        if self.marker is not None:
-            starts = self.marker(tokens, lengths, starts)
-        return Encoded(tokens, lengths, starts)
+            return self.slow(sentences, padding=False, verbose=False, **options)[COLUMN], None
+        if self.word_segmenter is None:
+            encodings = self.fast.encode_batch_fast(sentences, add_special_tokens=False)
+            return [encoding.ids for encoding in encodings], None
+        encodings = self.fast.encode_batch(sentences, add_special_tokens=False)
+        starts = [
+            word_starts_of_tokens(sentence, self._words(sentence), encoding.offsets)
+            for sentence, encoding in zip(sentences, encodings, strict=True)
+        ]
+        return [encoding.ids for encoding in encodings], np.concatenate(starts)
 
     def _words(self, sentence: str) -> list[str]:
         words = self.word_segmenter(sentence)
@@ -164,19 +146,20 @@ class DocumentTokenizer:
                 f"max_sentence_tokens={max_sentence_tokens} would divide turns (turns_column={turns_column!r}): leave "
                 "it out; turns that do not fit an example are cut there."
             )
+        self.tokenizer = tokenizer
         self.reader = DocumentReader(sentence_splitter, text_column, sentences_column, turns_column)
         self.max_sentence_tokens = max_sentence_tokens
         self.units = Units(tokenizer, word_segmenter is not None, lexicon, phrases)
         self.encoder = SentenceEncoder(tokenizer, word_segmenter, self.units.mark if self.units.are_marked else None)
 
     def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        """The columns `input_ids` and, with units, `word_starts` of the documents that have a token."""
+        """Return the columns `input_ids` and, with units, `word_starts` of the documents that have a token."""
         reader = self.reader
         documents = [reader.sentences(reader.parts_of_value(value)) for value in batch[reader.column]]
         return self.table(documents).to_pydict()
 
     def table(self, documents: Sequence[list[str]]) -> pa.Table:
-        """`tokenize` as rows; documents without a token are left out."""
+        """Return `tokenize` as rows, without documents that have no token."""
         corpus = self.tokenize(documents)
         return corpus.to_table().filter(pa.array(corpus.document_tokens > 0))
 
@@ -185,17 +168,17 @@ class DocumentTokenizer:
 
         Sentences without a token are left out, except in dialogues, whose turns keep their places.
         """
-        encoded = self.encoder([replace_lone_surrogates(sentence) for document in documents for sentence in document])
-        lengths, parts = encoded.lengths, np.ones_like(encoded.lengths)
+        sentences = [replace_lone_surrogates(sentence) for document in documents for sentence in document]
+        tokens, lengths, starts = self.encoder(sentences)
+        parts = np.ones_like(lengths)
         if not self.reader.turns_column:
             lengths, parts = _divided(lengths, self.max_sentence_tokens)
         counts = np.array([len(document) for document in documents], np.int64)
         document_lengths = np.diff(offsets_of(parts)[offsets_of(counts)])
-        starts = encoded.word_starts
         if starts is not None and len(starts):
             starts = begin_units_at(starts, lengths)  # a divided sentence divides its units
-        corpus = FlatCorpus.from_lengths(encoded.tokens, lengths, document_lengths, starts)
-        if self.units.phrases is not None and len(encoded.tokens):
+        corpus = FlatCorpus.from_lengths(tokens, lengths, document_lengths, starts)
+        if self.units.phrases is not None and len(tokens):
             corpus = mark_phrases(corpus, self.units.phrases)
         return corpus
 
@@ -256,13 +239,12 @@ def tokenize_documents(
 
 
 def document_batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-    """Lists of documents, ended as soon as they have `CHARACTERS_PER_PART` characters or enough sentences for a call.
+    """Yield lists of documents, each ended as soon as it has `CHARACTERS_PER_BATCH` characters.
 
     Raises:
         ValueError: If a document is not a list of `str`.
     """
-    batch: list[list[str]] = []
-    characters = num_sentences = 0
+    batch, characters = [], 0
     for number, document in enumerate(documents):
         if isinstance(document, str) or not all(isinstance(sentence, str) for sentence in document):
             raise ValueError(
@@ -270,37 +252,12 @@ def document_batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]
                 "document, for example from read_documents or split_sentences."
             )
         batch.append(document)
-        characters += sum(map(len, document))
-        num_sentences += len(document)
-        if characters >= CHARACTERS_PER_PART or num_sentences >= SENTENCES_PER_CALL:
+        characters += sum(map(len, document)) + 1  # also for empty ones
+        if characters >= CHARACTERS_PER_BATCH:
             yield batch
-            batch, characters, num_sentences = [], 0, 0
+            batch, characters = [], 0
     if batch:
         yield batch
-
-
-def _parts(sentence: str) -> list[str]:
-    """Divide a sentence at the first space after every `CHARACTERS_PER_PART` characters, at the latest after twice."""
-    parts, begin = [], 0
-    while len(sentence) - begin > CHARACTERS_PER_PART:
-        space = _SPACE.search(sentence, begin + CHARACTERS_PER_PART, begin + 2 * CHARACTERS_PER_PART)
-        end = space.start() if space else begin + 2 * CHARACTERS_PER_PART
-        parts.append(sentence[begin:end])
-        begin = end
-    return [*parts, sentence[begin:]] if begin < len(sentence) else parts
-
-
-def _calls(sentences: Iterable[str]) -> Iterator[list[str]]:
-    """Lists of at most `SENTENCES_PER_CALL` sentences, ended as soon as they have `CHARACTERS_PER_PART` characters."""
-    call, characters = [], 0
-    for sentence in sentences:
-        call.append(sentence)
-        characters += len(sentence)
-        if len(call) == SENTENCES_PER_CALL or characters >= CHARACTERS_PER_PART:
-            yield call
-            call, characters = [], 0
-    if call:
-        yield call
 
 
 def _divided(lengths: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -187,12 +187,10 @@ def test_the_command_and_python_recognise_each_others_corpora(tokenizer_folder, 
         prepare_corpus([text], tmp_path / "german", from_python, sentence_splitter=same)
     capsys.readouterr()
     assert corpus(*common, tmp_path / "german", "--keep-duplicates", "--max-sentence-tokens", "5") == 2
-    assert capsys.readouterr().err.splitlines()[-5:] == [
-        f"hf-encoders corpus: output='{tmp_path / 'german'}' holds a corpus made with other settings:",
-        "- sentence_splitter: split_sentences(language='de') there, split_sentences now",
-        "- max_sentence_tokens: None there, 5 now",
-        "- keep_duplicates: False there, True now",
-        "Give the same settings, name another folder, or start over with overwrite=True (--overwrite).",
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()[-4:-1]] == [
+        "- sentence_splitter",
+        "- max_sentence_tokens",
+        "- keep_duplicates",
     ]
 
 

@@ -94,7 +94,7 @@ def test_parts_are_the_corpus_in_order_without_duplicates_across_them(tokenizer,
     run(whole, source, tmp_path / "logs of one")
     corpus = CorpusTasks(tmp_path / "out", tokenizer, "w", FILES, parts=4)
     run(corpus, source, tmp_path / "logs of four")
-    parts = [rows(folder) for folder in corpus.folders()]
+    parts = [rows(folder) for folder in corpus.folders]
     assert [document for part in parts for document in part] == rows(tmp_path / "whole")
     assert min(map(len, parts)) > 0
     assert [report.statistics.dropped_duplicates for report in corpus.reports()] == [0, 6, 3, 6]
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_refused_before_any_task(tokenizer, make_tokenizer, tmp
     corpus = CorpusTasks(out, tokenizer, "w", FILES)
     for step, name in ((corpus.tokenize(), "tasks=6"), (corpus.merge(), "parts=1")):
         with pytest.raises(ValueError, match=rf"{name}, but the executor has tasks=2"):
-            step.run([], 0, 2)
+            step([], 0, 2)
     run(corpus, source, tmp_path / "logs")
     for other in ({"source": "w, cleaned"}, {"tasks": 5}, {"tokenizer": make_tokenizer(40)}):
         with pytest.raises(ValueError, match="holds a corpus made with other settings"):

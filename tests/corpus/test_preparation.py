@@ -25,9 +25,8 @@ from hf_encoders import (
     split_sentences,
     tokenize_documents,
 )
-from hf_encoders.corpus import preparation, tokenized
+from hf_encoders.corpus import preparation
 from hf_encoders.corpus.documents import TextSource
-from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.writing import locked
 from tests.corpus.prepared import Killed, killed, rows, texts, write_text
 
@@ -44,7 +43,7 @@ def _small_units(monkeypatch):
 
 
 class TestSameCorpus:
-    @pytest.mark.parametrize("workers", [1, 2, 3])
+    @pytest.mark.parametrize("workers", [1, 3])
     def test_any_number_of_workers_gives_what_reading_in_order_gives(self, tokenizer, tmp_path, workers):
         files = [write_text(tmp_path / f"{name}.txt", texts(40, seed)) for seed, name in enumerate("ab")]
         lines = [json.dumps({"text": text}) for text in texts(40, 2)]
@@ -56,23 +55,14 @@ class TestSameCorpus:
         names = {"_lock", "corpus.json", "data-00000-of-00001.arrow", "dataset_info.json", "state.json"}
         assert {file.name for file in (tmp_path / "out").iterdir()} == names
 
-    def test_types_and_flat_arrays(self, tokenizer, tmp_path):
+    def test_the_type_of_rows_and_no_private_path(self, tokenizer, tmp_path):
         prepare_corpus([write_text(tmp_path / "a.txt", texts(60))], tmp_path / "out", tokenizer, workers=1)
         dataset = datasets.load_from_disk(str(tmp_path / "out"))
         assert dataset.data.column("input_ids").type == pa.list_(pa.list_(pa.int32()))
-        assert FlatCorpus.of(dataset).num_documents == 60
         private = str(tmp_path)
         assert all(
             private not in (tmp_path / "out" / name).read_text() for name in ("dataset_info.json", "state.json")
         )
-
-    def test_one_gigantic_document_and_one_long_line(self, tokenizer, tmp_path, monkeypatch):
-        monkeypatch.setattr(tokenized, "CHARACTERS_PER_PART", 50)
-        words = [f"w{5 + i % 50}" for i in range(3000)]
-        (tmp_path / "a.txt").write_text(" ".join(words) + "\n\n" + "\n".join(words))
-        prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, keep_duplicates=True, workers=2)
-        ids = [5 + i % 50 for i in range(3000)]
-        assert rows(tmp_path / "out") == [[ids], [[i] for i in ids]]
 
     def test_hostile_text(self, tokenizer, tmp_path):
         (tmp_path / "a.txt").write_bytes(
@@ -141,18 +131,12 @@ class TestDialogues:
 
 class TestDataSets:
     @pytest.mark.parametrize("workers", [1, 2])
-    def test_map_style(self, tokenizer, tmp_path, workers):
-        dataset = datasets.Dataset.from_dict({"text": texts(60), "number": list(range(60))}).shuffle(seed=1)
-        prepare_corpus(dataset, tmp_path / "out", tokenizer, workers=workers)
-        expected = tokenize_documents(documents_from_dataset(dataset), tokenizer)
-        assert rows(tmp_path / "out") == expected["input_ids"][:]
-
-    @pytest.mark.parametrize("workers", [1, 2])
-    def test_streaming(self, tokenizer, tmp_path, workers):
-        dataset = datasets.Dataset.from_dict({"body": texts(60)})
-        prepare_corpus(dataset.to_iterable_dataset(), tmp_path / "out", tokenizer, text_column="body", workers=workers)
-        expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)
-        assert rows(tmp_path / "out") == expected["input_ids"][:]
+    def test_stored_and_streamed(self, tokenizer, tmp_path, workers):
+        dataset = datasets.Dataset.from_dict({"body": texts(60), "number": list(range(60))}).shuffle(seed=1)
+        expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)["input_ids"][:]
+        for name, source in (("stored", dataset), ("streamed", dataset.to_iterable_dataset())):
+            prepare_corpus(source, tmp_path / name, tokenizer, text_column="body", workers=workers)
+            assert rows(tmp_path / name) == expected
 
     def test_streams_of_other_text_have_other_fingerprints(self, tokenizer, tmp_path):
         fingerprints = set()
@@ -160,7 +144,7 @@ class TestDataSets:
             stream = datasets.Dataset.from_dict({"text": texts(9, seed)}).to_iterable_dataset()
             prepare_corpus(stream, tmp_path / name, tokenizer, workers=1)
             fingerprints.add(datasets.load_from_disk(tmp_path / name)._fingerprint)
-        assert len(fingerprints) == 2  # which identify the text of a run, and name copies of it
+        assert len(fingerprints) == 2  # which identify the text of a run
 
     def test_lists_of_sentences(self, tokenizer, tmp_path):
         dataset = datasets.Dataset.from_dict({"parts": [["w5. w6", "w7"], ["w8"]]})
@@ -226,17 +210,16 @@ class TestReport:
             == []
         )
 
-    @pytest.mark.parametrize("workers", [1, 2])
-    def test_text_that_is_not_utf8_is_counted_and_warned_of(self, tokenizer, tmp_path, workers):
+    def test_text_that_is_not_utf8_is_counted_and_warned_of(self, tokenizer, tmp_path):
         good, bad = b"w5 w6\nw7\n\n" * 150, b"caf\xe9\nw8 \x00 \xe9\n\n"
         (tmp_path / "a.txt").write_bytes(good + bad)
-        report = prepare_corpus([tmp_path], tmp_path / "out", tokenizer, workers=workers, keep_duplicates=True)
+        report = prepare_corpus([tmp_path], tmp_path / "out", tokenizer, workers=2, keep_duplicates=True)
         assert report.reading == {"sentences": 302, "damaged_sentences": 2, "skipped_files": {}}
         assert CorpusReport.load(tmp_path / "out") == report
         assert "with U+FFFD or NUL      2 (0.7% of the sentences read)" in str(report)
         assert not any("UTF-8" in warning for warning in report.warnings)
         (tmp_path / "a.txt").write_bytes(good + bad * 2)
-        worse = prepare_corpus([tmp_path / "a.txt"], tmp_path / "worse", tokenizer, workers=workers)
+        worse = prepare_corpus([tmp_path / "a.txt"], tmp_path / "worse", tokenizer, workers=2)
         assert any("4 of 304 sentences read" in one and "iconv -f WINDOWS-1252" in one for one in worse.warnings)
 
     def test_files_of_other_endings_are_named(self, tokenizer, tmp_path):
@@ -260,7 +243,7 @@ class TestReport:
             ([file], {"workers": 0}, "workers=0"),
             ([file], {"max_sentence_tokens": 0}, "max_sentence_tokens=0"),
             (datasets.Dataset.from_dict({"body": ["w5"]}), {}, "no column 'text'"),
-            (datasets.Dataset.from_dict({"text": []}), {}, "without rows"),
+            (datasets.Dataset.from_dict({"text": []}), {"workers": 1}, "no sentence that gives a token"),
             (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["w5"]})), {}, r"dataset\['train'\]"),
         ):
             with pytest.raises(ValueError, match=message):
@@ -289,7 +272,7 @@ class TestResume:
         assert rows(out) == rows(tmp_path / "whole")
         assert not (out / "_unfinished").exists()
 
-    @pytest.mark.parametrize("moved", [1, 2, 3])
+    @pytest.mark.parametrize("moved", [1, 3])
     def test_killed_while_the_finished_files_are_moved(self, tokenizer, tmp_path, monkeypatch, moved):
         source, out = [write_text(tmp_path / "a.txt", texts(9))], tmp_path / "out"
         prepare_corpus([write_text(tmp_path / "b.txt", texts(5))], out, tokenizer, workers=1)
@@ -319,31 +302,29 @@ class TestResume:
         prepare_corpus(stream, out, tokenizer, workers=1)
         expected = tokenize_documents(map(split_sentences, texts(9)[::-1]), tokenizer)
         assert rows(out) == expected["input_ids"][:]
-        with pytest.raises(ValueError, match="the same streaming dataset cannot be checked"):
+        with pytest.raises(ValueError, match="streaming dataset cannot be checked"):
             prepare_corpus(stream, out, tokenizer, workers=1)
 
-    @pytest.mark.parametrize(
-        ("options", "name"),
-        [
-            ({"max_sentence_tokens": 3}, "max_sentence_tokens: None there, 3 now"),
-            (
-                {"sentence_splitter": partial(split_sentences, language="de")},
-                "sentence_splitter: split_sentences there, split_sentences.language='de'. now",
-            ),
-            ({"sentence_splitter": lambda text: [text]}, "sentence_splitter: .*lambda"),
-            ({"keep_duplicates": True}, "keep_duplicates"),
-            ({"word_segmenter": str.split}, "word_segmenter"),
-            ({"text_column": "body"}, "text_column"),
-        ],
-    )
-    def test_other_arguments_are_refused_for_a_finished_corpus(self, tokenizer, tmp_path, options, name):
+    def test_other_arguments_are_refused_for_a_finished_corpus(self, tokenizer, tmp_path):
         source, out = [write_text(tmp_path / "a.txt", texts(3))], tmp_path / "out"
         prepare_corpus(source, out, tokenizer, workers=1)
-        with pytest.raises(ValueError, match=rf"other settings:\n- {name}.*\nGive the same .*overwrite=True"):
-            prepare_corpus(source, out, tokenizer, **options)
-        prepare_corpus(source, out, tokenizer, overwrite=True, **{"text_column": "text"} | options)
+        german = partial(split_sentences, language="de")
+        for options, difference in (
+            ({"max_sentence_tokens": 3}, "max_sentence_tokens: None there, 3 now"),
+            (
+                {"sentence_splitter": german},
+                "sentence_splitter: .*split_sentences.language=.de",
+            ),
+            ({"sentence_splitter": lambda text: [text]}, "sentence_splitter: .*lambda"),
+            ({"keep_duplicates": True}, "keep_duplicates: False there"),
+            ({"word_segmenter": str.split}, "word_segmenter: None there, .*split"),
+            ({"text_column": "body"}, "text_column: 'text' there"),
+        ):
+            with pytest.raises(ValueError, match=rf"other settings:\n- {difference}.*\n.*overwrite=True"):
+                prepare_corpus(source, out, tokenizer, **options)
+        prepare_corpus(source, out, tokenizer, overwrite=True, max_sentence_tokens=3)
 
-    def test_other_arguments_begin_an_unfinished_corpus_anew(self, tokenizer, tmp_path, monkeypatch):
+    def test_other_arguments_start_an_unfinished_corpus_again(self, tokenizer, tmp_path, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(3))], tmp_path / "out"
         with monkeypatch.context() as broken, pytest.raises(Killed):
             broken.setattr(preparation, "finish_corpus", killed)
@@ -359,14 +340,14 @@ class TestResume:
             unk_token="[UNK]",
         )
         prepare_corpus([file], out, tokenizer, workers=1)
-        with pytest.raises(ValueError, match="\n- tokenizer: another one, also "):
+        with pytest.raises(ValueError, match="\n- tokenizer: .* there, .* now\n"):
             prepare_corpus([file], out, other)
-        with pytest.raises(ValueError, match=r"- source: text files \(a.txt\) there, text files \(b.txt\) now\n"):
+        with pytest.raises(ValueError, match="- source: .*a.txt.* there, .*b.txt.* now\n"):
             prepare_corpus([write_text(tmp_path / "b.txt", texts(3))], out, tokenizer)
-        with pytest.raises(ValueError, match=r"- source: text files \(a.txt\) there, dataset of 3 rows now\n"):
+        with pytest.raises(ValueError, match="- source: .*a.txt.* there, .*'rows': 3.* now\n"):
             prepare_corpus(datasets.Dataset.from_dict({"text": texts(3)}), out, tokenizer)
         write_text(file, [*texts(3), "w5"])
-        with pytest.raises(ValueError, match=r"- source: another one, also text files \(a.txt\)\n"):
+        with pytest.raises(ValueError, match="- source: .*a.txt.* there, .*a.txt.* now\n"):
             prepare_corpus([file], out, tokenizer)
         prepare_corpus([file], out, tokenizer, workers=1, overwrite=True)
         assert rows(out) == tokenize_documents(read_documents([file]), tokenizer)["input_ids"][:]
@@ -389,14 +370,13 @@ class TestResume:
     def test_the_new_corpus_replaces_a_finished_one_at_the_end(self, tokenizer, tmp_path, monkeypatch):
         out = tmp_path / "out"
         report = prepare_corpus([write_text(tmp_path / "a.txt", texts(9))], out, tokenizer, workers=1)
-        assert FlatCorpus.of(datasets.load_from_disk(out).select([2, 0])).num_documents == 2
         other = [write_text(tmp_path / "b.txt", texts(5))]
         with monkeypatch.context() as broken, pytest.raises(Killed):
             broken.setattr(preparation, "corpus_statistics", killed)
             prepare_corpus(other, out, tokenizer, workers=1, overwrite=True)
         assert CorpusReport.load(out) == report and len(rows(out)) == 9
         prepare_corpus(other, out, tokenizer, workers=1, overwrite=True)
-        assert len(rows(out)) == 5 and not list(out.glob("flat-*"))
+        assert len(rows(out)) == 5
 
     def test_files_of_others_are_never_touched(self, tokenizer, tmp_path):
         file = write_text(tmp_path / "a.txt", texts(3))

@@ -8,7 +8,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hf_encoders import tokenize_documents
-from hf_encoders.corpus import tokenized
 from hf_encoders.corpus.documents import one_sentence_per_line
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
@@ -45,13 +44,11 @@ class TestWordStarts:
         assert store.word_starts[:].tolist() == [1, 0, 1, 0, 1, 0, 1, 1, 1, 0]
         assert store.word_starts.dtype == np.uint8
 
-    def test_long_sentences_in_parts(self, characters, monkeypatch):
-        monkeypatch.setattr(tokenized, "CHARACTERS_PER_PART", 4)
+    def test_a_divided_sentence_divides_its_words(self, characters):
         dataset = tokenize_documents(
             [["ab cd ef gh", "abcdefghab"]], characters, word_segmenter=pairs_of_characters, max_sentence_tokens=3
         )
         assert dataset["input_ids"][:] == [[[1, 2, 3], [4, 5, 6], [7, 8], [1, 2, 3], [4, 5, 6], [7, 8, 1], [2]]]
-        # A divided sentence divides its words.
         starts = [[1, 0, 1], [1, 1, 0], [1, 0], [1, 0, 1], [1, 1, 0], [1, 0, 1], [1]]
         assert dataset["word_starts"][:] == [starts]
 
