@@ -1,7 +1,6 @@
 """Print and write the results of fine-tuning: plan, table, `results.json`, and a record next to each model."""
 
 import json
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -13,7 +12,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from hf_encoders.finetuning.data import DataSource
-from hf_encoders.finetuning.runs import RunResult, RunSettings, num_steps, rate_of_width
+from hf_encoders.finetuning.runs import RunResult, RunSettings, num_steps
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.publishing.files import save_tokenizer
@@ -24,7 +23,6 @@ from hf_encoders.writing import mean_and_deviation, text_table, write_whole
 
 RESULTS_FILE = "results.json"
 DIGITS = 4  # of a metric
-FAR_ABOVE = 30  # multiple of the default learning rate above which a warning is printed
 COUNTS = ("_number", "total", "_thresh")  # endings of metrics that do not measure quality
 # Standard errors above the baseline from which on a metric is more than chance: about 2 in 100 exceed them by chance.
 STANDARD_ERRORS = 2.0
@@ -57,12 +55,6 @@ def print_plan(
     if chosen:
         lines.append(f"chosen for width {config.hidden_size} and {examples:,} training examples: {', '.join(chosen)}")
     print("\n  ".join(lines))
-    usual = rate_of_width(config.hidden_size)
-    if rate > FAR_ABOVE * usual:
-        print(
-            f"WARNING: --learning-rate {rate:g} is far above {usual:g}, the default for an encoder of this width: "
-            "training may diverge."
-        )
     for warning in task.warnings:
         print(f"WARNING: {warning}")
 
@@ -82,14 +74,12 @@ def print_outcome(results: list[RunResult], task: PreparedTask, path: Path) -> N
 def format_table(results: list[RunResult], task: PreparedTask) -> str:
     """Format a row for each metric of each set: all seeds, mean ± standard deviation, and the task's baseline."""
     rows = [["set", "metric", *(f"seed {result.seed}" for result in results), "mean ± standard deviation"]]
-    rows[0] += [f"baseline: {task.baseline}"] if task.baseline else []
+    rows[0].append(f"baseline: {task.baseline}" if task.baseline else "")
     for name in results[0].metrics:
         baseline = task.baseline_metrics.get(name, {})
         for metric, values in over_seeds(results, name).items():
-            rows.append([name, metric, *(f"{value:.{DIGITS}f}" for value in values)])
-            rows[-1].append(mean_and_deviation(values, DIGITS))
-            if task.baseline:
-                rows[-1].append(f"{baseline[metric]:.{DIGITS}f}" if metric in baseline else "")
+            shown = [f"{value:.{DIGITS}f}" for value in values] + [mean_and_deviation(values, DIGITS)]
+            rows.append([name, metric, *shown, f"{baseline[metric]:.{DIGITS}f}" if metric in baseline else ""])
     return text_table(rows)
 
 
@@ -181,16 +171,11 @@ def write_results(
     repeated: dict[str, int],
 ) -> None:
     """Write `results.json`; `repeated` counts the rows of each evaluation set that are training rows too."""
-
-    def summary(values: list[float]) -> dict[str, float | None]:
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        return {"mean": statistics.fmean(values), "standard_deviation": deviation}
-
-    summaries = {
-        name: {metric: summary(values) for metric, values in over_seeds(results, name).items()}
-        for name in results[0].metrics
-    }
-    warnings = {result.seed: baseline_warnings(result, task) for result in results}
+    summary: dict[str, dict[str, Any]] = {name: {} for name in results[0].metrics}
+    for name in summary:
+        for metric, values in over_seeds(results, name).items():
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            summary[name][metric] = {"mean": statistics.fmean(values), "standard_deviation": deviation}
     data = {key: value for key, value in vars(source).items() if value is not None}
     for name in {"train", "validation", "test", "dataset"} & set(data):
         # Files are called `data_name` if there is one; paths outside of the working directory lose their folders.
@@ -198,24 +183,15 @@ def write_results(
         data[name] = source.data_name if is_named else published_path(data[name])
     content = {
         "main_metric": task.main_metric,
-        "summary": summaries,
+        "summary": summary,
         "baseline": task.baseline_metrics,
         "repeated_rows": repeated,
-        "warnings": {seed: of_seed for seed, of_seed in warnings.items() if of_seed},
+        "warnings": {result.seed: baseline_warnings(result, task) for result in results},
         "seeds": [{f.name: getattr(result, f.name) for f in fields(result) if f.repr} for result in results],
         "data": data,
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
     }
-    write_whole(folder / RESULTS_FILE, json.dumps(_finite(published(content)), indent=2, default=str) + "\n")
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN by null: JSON does not have it."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    write_whole(folder / RESULTS_FILE, json.dumps(published(content), indent=2, default=str) + "\n")
 
 
 def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -273,7 +249,7 @@ def _evaluation(
     for split in result.metrics:
         baseline = task.baseline_metrics.get(split, {})
         for metric, values in over_seeds(results, split).items():
-            if metric == "loss" or metric.endswith(COUNTS) or not all(map(math.isfinite, values)):
+            if metric == "loss" or metric.endswith(COUNTS):
                 continue
             value = round(result.metrics[split][metric], DIGITS)
             entry = {**names, "split": split, "metric": metric, "value": value}

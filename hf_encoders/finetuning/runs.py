@@ -43,7 +43,6 @@ from hf_encoders.training.optimizers import (
 
 
 CHECKPOINTS = ("best", "last")
-LOGS = "runs"  # of TensorBoard, in the folder that a trainer writes to
 # Of the metrics' names in `Trainer`, which it leaves out where they begin so: no type of entities is called this.
 PREFIX = "evaluated set"
 # What `Trainer` adds to the metrics of an evaluation.
@@ -126,7 +125,7 @@ def finetune(
         task (`PreparedTask`), tokenizer (`PreTrainedTokenizerBase`), settings (`RunSettings`): Of the run. Afterwards
             the tokenizer returns token types if the model has them, as pipelines need.
         seed (`int`): Seed of the head's initial weights, the order of rows, and dropout.
-        folder (`str` or `Path`): For checkpoints, which are removed at the end.
+        folder (`str` or `Path`): For logs, and for checkpoints, which are removed at the end.
 
     Raises:
         ValueError: For `patience` without a validation set, and for NaN among the model's scores.
@@ -141,24 +140,23 @@ def finetune(
     model = load_model(
         settings.model, task.auto_class, config, task.config_fields, settings.from_scratch, settings.new_head
     )
-    checkpoints, logs = Path(folder) / "checkpoints", Path(folder) / LOGS
-    trainer = make_trainer(model, task, tokenizer, settings, seed, checkpoints)
+    trainer = make_trainer(model, task, tokenizer, settings, seed, folder)
     outcome = trainer.train()
     metrics, predictions, only_classes = {}, {}, {}
     for name, rows in task.eval_sets.items():
         trainer.compute_metrics = task.compute_metrics(name)
         output = trainer.predict(rows, metric_key_prefix=PREFIX)
-        check_scores(output.predictions, f"seed {seed}, {name}")
+        scores = output.predictions if isinstance(output.predictions, tuple) else (output.predictions,)
+        if any(np.isnan(of_tokens).any() for of_tokens in scores):  # their argmax would pass for a class
+            raise ValueError(f"seed {seed}, {name}: the scores are NaN: training diverged: lower --learning-rate.")
         values = {key.removeprefix(f"{PREFIX}_"): value for key, value in output.metrics.items()}
         metrics[name] = {key: value for key, value in values.items() if key not in NOT_A_METRIC}
         predictions[name] = output.predictions
         class_id = only_class(output.predictions, output.label_ids)
         if class_id is not None:
             only_classes[name] = task.label_names[class_id] if task.label_names else str(class_id)
-    if (checkpoints / LOGS).is_dir():
-        shutil.rmtree(logs, ignore_errors=True)
-        (checkpoints / LOGS).rename(logs)
-    shutil.rmtree(checkpoints, ignore_errors=True)
+    for checkpoint in Path(folder).glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
     seconds = outcome.metrics["train_runtime"]
     return RunResult(
         seed=seed,
@@ -290,13 +288,6 @@ def num_steps(training: dict[str, Any], examples: int) -> int:
     return math.ceil(steps_per_epoch(training, examples) * training["num_train_epochs"])
 
 
-def check_scores(predictions: Any, where: str) -> None:
-    """Refuse NaN scores, whose argmax would pass for a class."""
-    for scores in predictions if isinstance(predictions, tuple) else (predictions,):
-        if np.isnan(scores).any():
-            raise ValueError(f"{where}: the model's scores are NaN: training diverged. Lower --learning-rate.")
-
-
 def only_class(scores: Any, labels: Any) -> int | None:
     """Return the class that is predicted for all items, if there is one and the items are of several classes.
 
@@ -318,11 +309,11 @@ def make_trainer(
     tokenizer: PreTrainedTokenizerBase,
     settings: RunSettings,
     seed: int,
-    checkpoints: Path,
+    folder: str | Path,
 ) -> Trainer:
     """Make the stock `Trainer` with the task's parts, a compact progress bar and, optionally, early stopping."""
     validation = task.eval_sets.get("validation")
-    arguments = training_arguments(task, settings, seed, checkpoints)
+    arguments = training_arguments(task, settings, seed, folder)
     trainer = Trainer(
         model=model,
         args=arguments,
@@ -345,7 +336,7 @@ def make_trainer(
     return trainer
 
 
-def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, checkpoints: Path) -> TrainingArguments:
+def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, folder: str | Path) -> TrainingArguments:
     """Return `settings.training`, completed by `with_defaults`, with what follows from task and evaluation sets."""
     fields = {
         "disable_tqdm": False,
@@ -366,7 +357,7 @@ def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, che
         fields |= {"save_steps": fields.get("eval_steps", 500), "save_total_limit": 1, "save_only_model": True}
     try:
         arguments = TrainingArguments(
-            output_dir=str(checkpoints),
+            output_dir=str(folder),
             seed=seed,
             save_strategy=fields["eval_strategy"] if chooses else "no",
             load_best_model_at_end=chooses,
@@ -416,7 +407,7 @@ def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | No
 
 
 def balanced_weights(labels: Any, names: list[str]) -> list[float]:
-    """Return `items / (classes * items of the class)` for each class, as in scikit-learn; their mean over items is 1.
+    """Return scikit-learn's balanced weight of each class; their mean over items is 1.
 
     `labels` are class ids of training rows, or lists of those of tokens, -100 for none.
 
@@ -425,8 +416,7 @@ def balanced_weights(labels: Any, names: list[str]) -> list[float]:
     """
     items = np.concatenate([np.atleast_1d(np.asarray(row)) for row in labels])
     counts = np.bincount(items[items != IGNORED], minlength=len(names))
-    missing = [name for name, count in zip(names, counts, strict=True) if count == 0]
-    if missing:
+    if missing := [name for name, count in zip(names, counts, strict=True) if count == 0]:
         raise ValueError(f"--class-weights balanced: no training row has {', '.join(missing)}: use label=weight.")
     return (counts.sum() / (len(names) * counts)).tolist()
 

@@ -172,13 +172,6 @@ def test_training_rows_in_the_test_set_and_metrics_no_better_than_the_baseline_a
         assert record.schedule["peak learning rate"] == 1e-3
 
 
-def test_a_learning_rate_far_above_the_usual_one_is_warned_of(bert, files, tmp_path, capsys):
-    words = ("--max-steps", 1, "--learning-rate", 0.5, "--disable-tqdm", "True")
-    finetune(*on(bert, files, tmp_path), *words)
-    printed = capsys.readouterr().out
-    assert "WARNING: --learning-rate 0.5 is far above 0.001" in printed and "chosen for width" not in printed
-
-
 def test_a_fine_tuned_model_takes_other_labels_with_a_new_head(bert, files, tmp_path):
     finetune("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "a", *QUICK)
     rows = tmp_path / "topics.csv"

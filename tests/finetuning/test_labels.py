@@ -1,6 +1,5 @@
 """Labels as people have them in files and datasets: lists in text, a column each, missing ones; weights of classes."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +40,6 @@ def named(names: list[str], rows: list, is_list: bool = False) -> datasets.Datas
     [
         (["no", "yes", "no"], ["no", "yes"], [0, 1, 0]),
         (["10", "9", "9"], ["9", "10"], [1, 0, 0]),
-        ([3, 1, 3], ["1", "3"], [1, 0, 1]),
         ([True, False, True], ["0", "1"], [1, 0, 1]),
         ([-1, 0, 1], ["-1", "0", "1"], [0, 1, 2]),
         (["[1]", "[1,5]", "[0, 1]"], ["[0, 1]", "[1,5]", "[1]"], [2, 1, 0]),  # intervals
@@ -83,14 +81,14 @@ def test_classes_of_several_labels_may_be_numbers():
 REFUSED = [
     # As numpy writes an array, for one, whose strings Python would join to one.
     *((["['valve', 'fault']", cell], True, r"row 1: label is .*not a list of labels")
-      for cell in ("['pump' 'fault']", "[pump, fault]", "['pump', nan]", "['pump', ['fault']]")),
+      for cell in ("['pump' 'fault']", "[pump, fault]", "['pump', ['fault']]")),
     *(([label, label], False, "row 0: label is .*--multi-label")
-      for label in ("['pump', 'fault']", '["pump"]', ["pump"], "[]", "[1, 0, 1]", [1, 5])),
+      for label in ("['pump', 'fault']", ["pump"], "[]", "[1, 0, 1]", [1, 5])),
     *((rows, True, "row 0: label is .*0 and 1.*--label-column pump,valve,fault")
-      for rows in ([[1, 0, 1], [0, 1, 0]], [[1.0, 0.0], [0.0, 1.0]], [[True, False], [True, True]],
-                   ["[1, 0, 1]", "[0, 1, 0]"], ["1,0,1", "0,1,0"], ["[True, False]", "[False, True]"])),
+      for rows in ([[1, 0, 1], [0, 1, 0]], [[True, False], [True, True]], ["[1, 0, 1]", "[0, 1, 0]"],
+                   ["1,0,1", "0,1,0"])),
     *(([[first], [first, element]], True, f"row 1: {NO_LABEL}")
-      for first, element in (("a", None), ("a", " "), ("a", "-100"), (2, NAN), (2, -1), (2, -1.0), (2, -100))),
+      for first, element in (("a", None), ("a", " "), ("a", "-100"), (2, NAN), (2, -1), (2, -100))),
     *((["a", label], False, "row 1: label is .*marks no label") for label in (" ", "-100", None)),
     ([1.0, NAN], False, "row 1: label is nan"),
     (["x", "x"], False, "label has one class"),
@@ -112,10 +110,11 @@ def test_a_label_that_training_does_not_have_and_an_empty_separator_are_refused(
         prepare(["a", "b"], multi_label=True, label_separator="")
 
 
-@pytest.mark.parametrize("columns", ["pump,valve, fault", ["pump", "valve", "fault"]])
-@pytest.mark.parametrize("values", [["1", "0"], [1, 0], [1.0, 0.0], [True, False], ["true", "FALSE"]])
-def test_one_column_per_label(columns, values):
-    yes, no = values
+@pytest.mark.parametrize(
+    ("columns", "yes", "no"),
+    [("pump,valve, fault", "1", "0"), (["pump", "valve", "fault"], 1.0, 0.0), ("pump,valve,fault", "true", "FALSE")],
+)
+def test_one_column_per_label(columns, yes, no):
     data = {"text": ["a cat", "a dog"], "pump": [yes, no], "valve": [no, no], "fault": [yes, yes]}
     task = prepare(splits(train=data), multi_label=True, label_column=columns)
     assert task.label_names == ["pump", "valve", "fault"]
@@ -157,21 +156,12 @@ def test_named_classes_keep_their_order_and_each_split_its_own_names():
 
 def test_lists_of_named_classes():
     """Names that differ in spaces are one class; -1 is none, and not the last one."""
-    task = prepare(
-        datasets.DatasetDict(train=named(["good", " good", "bad"], [[0], [1], [2]], True)), multi_label=True
-    )
+    rows = named(["good", " good", "bad"], [[0], [1], [2]], is_list=True)
+    task = prepare(datasets.DatasetDict(train=rows), multi_label=True)
     assert task.label_names == ["good", "bad"]
     assert task.train_set["labels"][:] == [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     with pytest.raises(ValueError, match=r"train data, row 1: label is \[0, -1\], and -1 is no label"):
         prepare(datasets.DatasetDict(train=named(["x", "y", "z"], [[0, 2], [0, -1]], True)), multi_label=True)
-
-
-def test_lists_of_a_json_file(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    rows = [{"text": "a cat", "label": ["pump", None]}, {"text": "a dog", "label": ["valve"]}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"row 0: label is \['pump', None\], and None is no label"):
-        prepare(datasets.DatasetDict(train=read_file(path)), multi_label=True)
 
 
 # Class weights.
@@ -204,25 +194,14 @@ def test_words_become_weights_in_the_order_of_the_classes():
     assert read_class_weights(["none=0.25"], task) == [1.0, 0.25]
     assert read_class_weights(["balanced"], task) == pytest.approx([9 / (2 * 3), 9 / (2 * 6)])
     assert read_class_weights([], task) is None
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("dog=2", "no class 'dog'; use cat, none"),
-        ("cat=x", "not a number"),
-        ("cat=-1", "at least 0"),
-        ("cat", "class ''"),
-    ],
-)
-def test_wrong_weights_are_refused(word, message):
-    with pytest.raises(ValueError, match=message):
-        read_class_weights([word], prepare(splits(train=labelled(9))))
-
-
-def test_weights_are_for_one_class_a_row():
     numbers = splits(train={"text": ["a", "the"], "label": [0, 1]})
     regression = sequence_regression.prepare(numbers, tokenizer_of(BERT), max_length=LENGTH)
-    for task in (prepare(splits(train=labelled(9)), multi_label=True), regression):
-        with pytest.raises(ValueError, match="one class per row or token"):
-            read_class_weights(["balanced"], task)
+    for wrong_task, word, message in (
+        (task, "dog=2", "no class 'dog'; use cat, none"),
+        (task, "cat=x", "not a number"),
+        (task, "cat=-1", "at least 0"),
+        (prepare(splits(train=labelled(9)), multi_label=True), "balanced", "one class per row or token"),
+        (regression, "balanced", "one class per row or token"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_class_weights([word], wrong_task)

@@ -35,10 +35,10 @@ def test_token_types_are_those_of_the_family(family):
 
 @each_family
 def test_a_fine_tuned_models_pipeline_reads_the_rows_of_training(family, tmp_path):
-    folder, tokenizer = save_encoder(family, tmp_path / "encoder"), tokenizer_of(family)
+    tokenizer = tokenizer_of(family)
     data = splits(train={"a": ["the cat"] * 2, "b": ["a dog"] * 2, "label": ["x", "y"]})
     task = sequence_classification.prepare(data, tokenizer, max_length=LENGTH, text_column="a", text_pair_column="b")
-    settings = RunSettings(str(folder), training={"max_steps": 1, "optim": "adamw_torch", "use_cpu": True})
+    settings = RunSettings(str(save_encoder(family, tmp_path / "encoder")), training={"max_steps": 1, "use_cpu": True})
     finetune(task, tokenizer, settings, 0, tmp_path / "run")
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     saved = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
@@ -115,7 +115,7 @@ CHOICES = {"prompt": ["the", "cat"], "endings": [["a", "dog"], ["on", "mat"]], "
         (sequence_classification, TEXTS, {"text": ["the", None]}, "train data, row 1: text is None"),
         (sequence_regression, NUMBERS, {"label": ["1", "x"]}, "row 1: label is 'x'.*finite number"),
         (sequence_regression, NUMBERS, {"label": [1.0, float("nan")]}, "row 1: label is nan"),
-        (sequence_regression, NUMBERS, {"label": [1.0, 1.0]}, "label is 1.0.*two values"),
+        (sequence_regression, NUMBERS, {"label": [-1.0, -1.0]}, "label is -1.0.*two values"),
         (multiple_choice, CHOICES, {"label": [0, 2]}, "row 1: label 2 .* from 0 to 1"),
         (multiple_choice, CHOICES, {"endings": [["a", "dog"], ["on"]]}, "row 1: 1 endings, but train row 0 has 2"),
         (multiple_choice, CHOICES, {"endings": ["a", "b"]}, "endings must be text"),

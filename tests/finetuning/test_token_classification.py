@@ -13,7 +13,7 @@ from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.finetuning.token_classification import entity_metrics, prepare, word_windows
 from tests.finetuning.tiny import LENGTH, save_encoder, sentences, splits, tokenizer_of
-from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, Family
+from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA, Family
 
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -60,28 +60,21 @@ def test_tokens_of_each_word(family: Family) -> None:
     assert window.words == words
 
 
-def test_byte_level_tokens_are_those_of_the_text() -> None:
+def test_byte_level_tokens_are_those_of_the_text_and_a_blank_before_a_word_belongs_to_no_other() -> None:
     """Given word by word without `add_prefix_space`, every word but the first would lose its blank."""
     tokenizer = tokenizer_of(ROBERTA)
     [window] = word_windows([["cat", "the", "mat"]], tokenizer, 20)
     assert window.input_ids == tokenizer("cat the mat")["input_ids"]
-    assert tokenizer(["cat", "the", "mat"], is_split_into_words=True)["input_ids"] != window.input_ids
     the = tokenizer.convert_tokens_to_ids("Ġthe")
     assert [window.input_ids[column] for column in window.words[1]] == [the]
-
-
-def test_a_blank_before_a_word_belongs_to_no_other_word() -> None:
-    tokenizer = tokenizer_of(ROBERTA)
     tokenizer.backend_tokenizer.post_processor = ByteLevel(trim_offsets=False)
-    offsets = tokenizer("cat the", return_offsets_mapping=True)["offset_mapping"]
-    assert offsets[3] == (3, 7)  # " the"
+    assert tokenizer("cat the", return_offsets_mapping=True)["offset_mapping"][3] == (3, 7)  # " the"
     [window] = word_windows([["cat", "the"]], tokenizer, 20)
     assert window.words == {0: [0, 1, 2], 1: [3]}
 
 
 @each_family
 def test_every_word_counts_in_exactly_one_window(family: Family) -> None:
-    """And there it has the most tokens around it of all windows that hold its first token."""
     tokenizer = tokenizer_of(family)
     for max_length, overlap in ((8, 3), (9, 0), (14, 5)):
         rows = [WORDS * 3, WORDS[:2], WORDS]
@@ -111,8 +104,10 @@ def test_labels_exactly() -> None:
     assert first.config_fields == {"num_labels": 3, "id2label": dict(enumerate(names)), "label2id": names}
 
 
-@each_family
-@pytest.mark.parametrize("options", [{}, {"label_all_tokens": True}, {"window_overlap": 0}])
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [*((family, {}) for family in FAMILIES), (ROBERTA, {"label_all_tokens": True}), (BERT, {"window_overlap": 0})],
+)
 def test_right_predictions_give_perfect_metrics(family: Family, options: dict[str, Any]) -> None:
     """Over windows, entities that lie in two of them, and words the tokenizer drops."""
     rows = tagged((WORDS * 2, TAGS * 2), (["dog"], ["B-X"]), ([], []))
@@ -128,14 +123,11 @@ def test_every_type_has_metrics_in_every_run() -> None:
     train, test = tagged((WORDS, TAGS), (["dog"], ["I-A-Z"])), tagged((["the", "cat"], ["O", "B-X"]))
     task = prepare(splits(train=train, test=test), tokenizer_of(BERT), max_length=LENGTH)
     right = perfect_scores(task, "test")
-    wrong = right.copy()
-    wrong[0, 1] = np.arange(len(task.label_names)) == task.label_names.index("B-Y")  # "the"
-    metrics = [metrics_of(task, "test", scores) for scores in (right, wrong, np.zeros_like(right))]
-    assert [set(found) for found in metrics] == [set(metrics[0])] * 3
+    metrics = [metrics_of(task, "test", scores) for scores in (right, np.zeros_like(right))]
+    assert metrics[0].keys() == metrics[1].keys() and len(metrics[0]) == 4 + 3 * 4
     for kind in ("Y", "A-Z"):
         assert [metrics[0][f"{kind}_{name}"] for name in ("precision", "recall", "f1", "number")] == [0.0] * 3 + [0]
     assert (metrics[0]["X_f1"], metrics[0]["X_number"]) == (1.0, 1)
-    assert len(metrics[0]) == 4 + 3 * 4
 
 
 def test_a_type_called_overall_is_not_taken_for_all_types() -> None:
@@ -144,20 +136,18 @@ def test_a_type_called_overall_is_not_taken_for_all_types() -> None:
     without = entity_metrics([["B-PER"]], [["B-PER"]], names)
     assert metrics.keys() == without.keys() and len(metrics) == 4 + 2 * 4
     assert metrics["overall_f1"] == pytest.approx(2 / 3) and metrics["overall__f1"] == 0.0
-    assert without["overall_f1"] == 1.0 and without["overall__number"] == 0
 
 
 def test_one_wrong_word_is_one_wrong_word() -> None:
     rows = tagged((WORDS, TAGS))
     task = prepare(splits(train=rows, validation=rows), tokenizer_of(BERT), max_length=9, window_overlap=4)
     scores = perfect_scores(task, "validation")
-    # Every place at which "slept", the tenth word, stands; only the one that counts matters.
+    # Wherever "slept" stands, the tenth word; only the one that counts matters.
     slept = tokenizer_of(BERT).convert_tokens_to_ids("slept")
-    b_x = task.label_names.index("B-X")
     for row, ids in enumerate(task.eval_sets["validation"]["input_ids"]):
         for column, token in enumerate(ids):
             if token == slept:
-                scores[row, column] = np.arange(len(task.label_names)) == b_x
+                scores[row, column] = np.arange(len(task.label_names)) == task.label_names.index("B-X")
     metrics = metrics_of(task, "validation", scores)
     assert metrics["overall_accuracy"] == pytest.approx(13 / 14)
     assert metrics["overall_precision"] == pytest.approx(4 / 5)  # one entity too many, of 5
@@ -226,7 +216,6 @@ def test_lower_case_prefixes_are_prefixes() -> None:
     [
         (["DT", "NN", "s-attr", "O"], "accuracy", ["DT", "NN", "O", "s-attr"]),  # one looks like that of an entity
         ([-1, 0, 1, 1], "accuracy", ["-1", "0", "1"]),
-        (["-1", "0", "1", "1"], "accuracy", ["-1", "0", "1"]),
         ([10, 9, 9, 9], "accuracy", ["9", "10"]),
         (["O ", "B-X", "\u00a0B-X", "O"], "overall_f1", ["B-X", "O"]),  # spaces do not count
     ],
@@ -236,12 +225,7 @@ def test_tags_are_read_as_they_are(tags: list[Any], main_metric: str, names: lis
     assert (task.main_metric, task.label_names) == (main_metric, names)
 
 
-def test_types_that_differ_in_capitals_are_warned_of() -> None:
-    plan = prepared((["a", "dog", "cat"], ["O", "B-PER", "b-per"])).plan
-    assert any(line.startswith("WARNING: the tags 'B-PER', 'B-per' differ in capitals only") for line in plan)
-
-
-@pytest.mark.parametrize("wrong", ["0", "PER", "BPER", "B-"])
+@pytest.mark.parametrize("wrong", ["0", "B-"])
 def test_one_wrong_tag_does_not_change_the_metrics(wrong: str) -> None:
     entities = (["a", "dog", "cat"], ["O", "B-X", "I-X"])
     rows = ((["a", "dog"], ["O", "B-X"]), (["a", "cat"], ["O", wrong]))
@@ -277,14 +261,14 @@ def test_minus_one_is_no_class_of_a_dataset_with_names() -> None:
         prepare(datasets.DatasetDict(train=of_classes(["O", "B-X"], [0, -1])), tokenizer_of(BERT), max_length=LENGTH)
 
 
-@pytest.mark.parametrize("tag", [-100, None, "-100", " ", float("nan")])
+@pytest.mark.parametrize("tag", [-100, None, "-100", float("nan")])
 def test_a_word_without_a_tag_is_refused(tag: Any) -> None:
     tags = ["0", tag, "1"] if tag is None or isinstance(tag, str) else [0, tag, 1]
     with pytest.raises(ValueError, match="train data, row 0: the word 'dog' has no tag in ner_tags"):
         prepared((["a", "dog", "cat"], tags))
 
 
-def test_tag_of_an_evaluation_set_alone_is_a_class() -> None:
+def test_a_tag_of_an_evaluation_set_alone_is_a_class() -> None:
     """A rare `I-` tag that training never shows counts as missed, and is no reason to stop."""
     task = prepared((["a", "dog"], ["O", "B-X"]), test=tagged((["a", "dog"], ["B-X", "I-X"])))
     assert task.label_names == ["B-X", "I-X", "O"]
@@ -335,15 +319,12 @@ def cat_and_dog(count: int, seed: int = 0) -> dict[str, list]:
     return tagged(*((words, [{"cat": "B-X", "dog": "B-Y"}.get(word, "O") for word in words]) for words in rows))
 
 
-TRAINING = {"max_steps": 120, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
-
-
 @pytest.mark.slow
-@each_family
+@pytest.mark.parametrize("family", [ALBERT, BERT, ROBERTA], ids=lambda family: family.name)
 def test_it_learns_what_two_words_are(family: Family, tmp_path) -> None:
     data = splits(train=cat_and_dog(60), test=cat_and_dog(30, seed=1))
     task = prepare(data, tokenizer_of(family), max_length=LENGTH)
-    encoder = save_encoder(family, tmp_path / "encoder")
-    settings = RunSettings(str(encoder), checkpoint="last", training=TRAINING)
+    training = {"max_steps": 120, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
+    settings = RunSettings(str(save_encoder(family, tmp_path / "encoder")), checkpoint="last", training=training)
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
     assert result.metrics["test"]["overall_f1"] > 0.7
