@@ -39,13 +39,13 @@ from .encoder_losses import (
     sequence_classification_loss,
     span_loss,
 )
-from .encoder_models import FlatEncoderOutput, check_ids, refuse_unknown_arguments
+from .encoder_models import EncoderPreTrainedModel, FlatEncoderOutput, check_ids, refuse_unknown_arguments
 from .encoder_tokens import FlatTokens, on_host, places_of
 
 
 logger = logging.get_logger(__name__)
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+INPUTS = EncoderPreTrainedModel.head_inputs
 
 
 class EncoderInputs(TransformersKwargs, total=False):
@@ -80,14 +80,13 @@ def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable
 class EncoderHead:
     """An encoder, built by the family's `_add_encoder`, with a head."""
 
-    inputs: ClassVar[tuple[str, ...]] = INPUTS  # of the base model, in the order of transformers' signature
     has_pooler: ClassVar[bool] = False
     num_scores: ClassVar[int | None] = None  # of a classifier; None: `num_labels`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if issubclass(cls, nn.Module) and "input_ids" not in inspect.signature(cls.forward).parameters:
-            cls.forward = with_inputs(cls.forward, cls.inputs)
+            cls.forward = with_inputs(cls.forward, cls.head_inputs)
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)

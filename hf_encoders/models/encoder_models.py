@@ -78,6 +78,14 @@ class EncoderPreTrainedModel(PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
     # The terms that a pre-training loss is the sum of: name -> the argument of `forward` with its labels.
     loss_terms: ClassVar[dict[str, str]] = {}
+    # Arguments of the base model that `forward` of a head names, in the order of transformers' signature.
+    head_inputs: ClassVar[tuple[str, ...]] = (
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+        "position_ids",
+        "inputs_embeds",
+    )
     # Patterns of the names of all weights in a family's pooler and pre-training heads.
     pretraining_heads: tuple[str, ...] = ()
     unused_head_weights: frozenset[str] = frozenset()  # of those, the ones in the checkpoint that this class lacks

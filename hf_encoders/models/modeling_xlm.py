@@ -262,7 +262,7 @@ def run_xlm_layer(
 class XLMHead:
     """Mixed into each head: names `langs` in its signature, and finds padding before labels are looked at."""
 
-    inputs = (*INPUTS[:2], "langs", *INPUTS[2:])
+    head_inputs = (*INPUTS[:2], "langs", *INPUTS[2:])
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> FlatEncoderOutput:
         """As in `EncoderHead`."""
