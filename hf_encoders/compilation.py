@@ -1,6 +1,6 @@
 """Compiled models without padding: their layers are compiled, and what is around them is not.
 
-How many tokens are real decides all shapes behind the border, so a graph of a whole model would compute padding.
+How many tokens are real decides all shapes once padding is removed, so a graph of a whole model would compute it.
 Instead a model that is being compiled (`torch.compile(model)`, `model.compile()`, Trainer's `torch_compile`) runs
 eagerly and hands its layers to the compiler: one graph for all layers of a kind and any number of tokens and
 sequences, in which attention is one operator that reads the bounds of the sequences. A checkpoint's own code
@@ -10,7 +10,7 @@ sequences, in which attention is one operator that reads the bounds of the seque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import wraps
 from typing import Any
 
 import torch
@@ -31,9 +31,6 @@ from hf_encoders.models.encoder_kernels import (
 from hf_encoders.models.encoder_tokens import FlatTokens
 
 
-# Devices on which training in 16 bits compiles layers without being asked. ("cuda",) would fuse what is not a matrix
-# product, 40 % of the time by a model of it, and needs triton and a C compiler; to be decided by a measurement.
-COMPILED_DEVICES: tuple[str, ...] = ()
 REASON = "the tokens of a batch are counted outside of a graph: compile the model itself, or pass keep_padding=True"
 _compiler: ContextVar[Callable | None] = ContextVar("compiler", default=None)
 
@@ -45,9 +42,9 @@ def compile_layers_only(model_class: type[PreTrainedModel]) -> None:
 
 
 def around_layers(forward: Callable) -> Callable:
-    """A model's `forward` that is no part of a graph, but where padding is asked for or the layers cannot do without.
+    """Return a model's `forward` that is no part of a graph unless padding is asked for, or the layers need it.
 
-    That is with relative positions, another kernel than `sdpa`, and attention that is not `EncoderSelfAttention`.
+    They do with relative positions, another kernel than `sdpa`, and attention that is not `EncoderSelfAttention`.
     Packed batches of such models run eagerly: a whole graph has the lengths of its sequences as constants.
     """
 
@@ -65,7 +62,7 @@ def around_layers(forward: Callable) -> Callable:
 
 
 def has_operator(model: PreTrainedModel) -> bool:
-    """Whether the layers can be compiled around the model's attention; if not, the model is compiled whole."""
+    """Return whether layers can be compiled around the model's attention; if not, the model is compiled whole."""
     config = model.config
     is_plain = config.has_position_table and config._attn_implementation == "sdpa"
     return is_plain and model._can_record_outputs.get("attentions") is EncoderSelfAttention
@@ -76,8 +73,7 @@ def has_operator(model: PreTrainedModel) -> bool:
 def _run_eagerly(
     forward: Callable, compiles_layers: bool, model: PreTrainedModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    asked = set_eval_frame(None)
-    compiler = default_compiler() if asked is None and _is_compiled_unasked(model) else asked
+    compiler = set_eval_frame(None)
     if compiler is None:
         with one_copy_of_each_parameter(model):
             return forward(model, *args, **kwargs)
@@ -86,25 +82,13 @@ def _run_eagerly(
         return forward(model, *args, **kwargs)
     finally:
         _compiler.reset(token)
-        set_eval_frame(asked)
-
-
-def _is_compiled_unasked(model: PreTrainedModel) -> bool:
-    if not COMPILED_DEVICES or not model.training or model.device.type not in COMPILED_DEVICES:
-        return False
-    return torch.finfo(matmul_dtype(next(model.parameters()))).bits == 16
-
-
-@cache
-def default_compiler() -> Callable:
-    """Return the compiler that `torch.compile` has without options."""
-    return torch._dynamo.optimize().callback
+        set_eval_frame(compiler)
 
 
 def run_layer(
     layer: Callable, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool
 ) -> torch.Tensor:
-    """`layer(...)`, `(N, D)` -> `(N, D)`, compiled if the model is.
+    """Run a layer, `(N, D)` -> `(N, D)`, compiled if the model is.
 
     Layers run eagerly for attention weights, for padding among the tokens, and in float32 on CUDA, where torch 2.13
     cannot compile its kernel for sequences of any length.
@@ -151,7 +135,7 @@ class CompiledTokens(FlatTokens):
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float, dropout: float
     ) -> torch.Tensor:
-        """Attention within sequences, `(rows, A, H)` each -> `(rows, A, H)`, zero from the end of the last one on."""
+        """Attend within sequences, `(rows, A, H)` each -> `(rows, A, H)`, zero from the end of the last one on."""
         if query.device.type == "cpu":
             seed = torch.randint(2**32, ()) if dropout > 0 else self.cu_seq_lens[0]
             return _attend(query, key, value, self.cu_seq_lens, seed, scaling, dropout)

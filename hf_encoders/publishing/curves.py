@@ -1,7 +1,6 @@
 """Curves of runs from what `Trainer` logged: read, keep as references, compare, and draw them."""
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import numpy as np
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from hf_encoders.inputs import is_number
 from hf_encoders.publishing.files import HEALTH_STATE, RECORD_FILE, RUN_FILE, WARNINGS_FIELD
 from hf_encoders.publishing.record import NOT_RECORDED, TrainingRecord
 from hf_encoders.writing import check_file, markdown_table, mean_and_deviation, read_json
@@ -112,11 +112,6 @@ class Curve:
         return [name for entry in self.entries for name in entry.get(WARNINGS_FIELD, ())]
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number."""
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
 def read_run(path: Path) -> Curve:
     """Read the log of a run: its output folder, one of its checkpoints, a `trainer_state.json` or a curve.
 
@@ -125,15 +120,14 @@ def read_run(path: Path) -> Curve:
     Raises:
         ValueError: If there is no log, or a file is damaged.
     """
-    if not path.is_dir():
-        entries, about = read_log(path)
-        return Curve(str(path), entries, {**about_run(path.parent), **about})
-    files = [path / TRAINER_STATE_NAME, *path.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
-    logs = [read_log(file) for file in files if file.is_file()]
-    if not logs:
+    files = [path]
+    if path.is_dir():
+        files = [path / TRAINER_STATE_NAME, *path.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
+        files = [file for file in files if file.is_file()]
+    if not files:
         raise ValueError(f"{path} holds no {TRAINER_STATE_NAME}: give the output of a run that saved (save_strategy).")
-    entries, about = max(logs, key=lambda log: log[0][-1]["step"])
-    return Curve(str(path), entries, {**about_run(path), **about})
+    entries, about = max(map(read_log, files), key=lambda log: log[0][-1]["step"])
+    return Curve(str(path), entries, {**about_run(path if path.is_dir() else path.parent), **about})
 
 
 def about_run(folder: Path) -> dict[str, Any]:
@@ -144,14 +138,14 @@ def about_run(folder: Path) -> dict[str, Any]:
     if (folder / RUN_FILE).is_file():
         run = read_json(folder / RUN_FILE, "restore it, or give a trainer_state.json copied to another folder.")
         about = {name: run[name] for name in ("recipe", "seed", "training") if name in run}
-    model = next((model for model in (folder, folder / "model") if (model / RECORD_FILE).is_file()), None)
-    if model is not None:
-        record = TrainingRecord.load(model)
-        about.update(hardware=record.hardware, software=record.software)
-        if record.corpus:
-            # Names of files, without their folders.
-            names = str(record.corpus.get("name", NOT_RECORDED)).split(", ")
-            about["corpus"] = {**record.corpus, "name": ", ".join(Path(name).name for name in names)}
+    for model in (folder / "model", folder):
+        if (model / RECORD_FILE).is_file():
+            record = TrainingRecord.load(model)
+            about |= {"hardware": record.hardware, "software": record.software}
+            if record.corpus:
+                # Names of files, without their folders.
+                names = str(record.corpus.get("name", NOT_RECORDED)).split(", ")
+                about["corpus"] = {**record.corpus, "name": ", ".join(Path(name).name for name in names)}
     return about
 
 
@@ -167,11 +161,9 @@ def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     entries = content.get("log_history", content.get("entries"))
     if not entries or not all(is_number(entry.get("step")) for entry in entries):
         raise ValueError(f"{file} holds no log, or entries without a step: give a {TRAINER_STATE_NAME}.")
-    if "about" in content:
-        return entries, content["about"]
     health = (content.get("stateful_callbacks") or {}).get(HEALTH_STATE)
     unigram = health["args"].get(UNIGRAM) if isinstance(health, dict) else None
-    return entries, {} if unigram is None else {UNIGRAM: unigram}
+    return entries, content.get("about", {} if unigram is None else {UNIGRAM: unigram})
 
 
 def reference_names() -> list[str]:
@@ -209,24 +201,19 @@ def save_reference(curve: Curve, name: str) -> Path:
     if file.exists():
         raise ValueError(f"--save-reference {name}: {file} exists: remove it, or choose another name.")
 
-    def shortened(value: float) -> float:
-        return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
-
     training = [i for i, entry in enumerate(curve.entries) if "loss" in entry]
     spaced = np.linspace(0, len(training) - 1, min(len(training), MAX_ENTRIES)).round().astype(int)
     evaluations = [i for i, entry in enumerate(curve.entries) if "eval_loss" in entry]
-    kept = [curve.entries[i] for i in sorted({training[k] for k in spaced} | set(evaluations))]
-    entries = [
-        {
-            name: shortened(value)
-            for name, value in entry.items()
-            if (name in KEPT or name.endswith(("loss", "_accuracy"))) and is_number(value)
-        }
-        for entry in kept
-    ]
-    lines = ",\n".join(json.dumps(entry) for entry in entries)
+    lines = []
+    for i in sorted({training[k] for k in spaced} | set(evaluations)):
+        kept = {}
+        for name, value in curve.entries[i].items():
+            if (name in KEPT or name.endswith(("loss", "_accuracy"))) and is_number(value):
+                kept[name] = value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+        lines.append(json.dumps(kept))
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'{{"about": {json.dumps(curve.about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
+    entries = ",\n".join(lines)
+    file.write_text(f'{{"about": {json.dumps(curve.about)},\n"entries": [\n{entries}\n]}}\n', encoding="utf-8")
     return file
 
 
@@ -237,36 +224,35 @@ def compare(run: Curve, reference: Curve) -> list[str]:
     reference's end. The unigram cross-entropy of each text is subtracted from the loss of masked tokens if both are
     known. If recipe or text differ, a further sentence says so, and no verdict is given.
     """
-    is_counted = run.last("tokens_seen") is not None and reference.last("tokens_seen") is not None
+    is_counted = None not in (run.last("tokens_seen"), reference.last("tokens_seen"))
     against = "tokens" if is_counted else "steps"
     differences = setup_differences(run.about, reference.about)
     unigrams = [curve.about.get(UNIGRAM) for curve in (run, reference)]
     sentences = []
     for name in run.losses():
-        points, of_reference = run.points(name, against), reference.points(name, against)
-        if name == "loss" or not points or not of_reference:
+        points, reference_points = run.points(name, against), reference.points(name, against)
+        if name == "loss" or not points or not reference_points:
             continue
-        expected_points = smooth(of_reference)
+        means = smooth(reference_points)
         # The reference's last mean is at the middle of its last five logs.
-        last = smooth([(x, y) for x, y in points if x <= of_reference[-1][0]])
-        if not last or last[-1][0] < expected_points[0][0]:
+        last = smooth([(x, y) for x, y in points if x <= reference_points[-1][0]])
+        if not last or last[-1][0] < means[0][0]:
             sentences.append(f"{run.name}: {name} cannot be compared yet: {reference.name} has no log so early.")
             continue
         x, value = last[-1]
-        expected = float(np.interp(x, *zip(*expected_points, strict=True)))
-        subtracted = unigrams if name in UNIGRAM_LOSSES and None not in unigrams else (0.0, 0.0)
-        less = " less unigram cross-entropy" if any(subtracted) else ""
-        values = (value - subtracted[0], expected - subtracted[1])
+        expected = float(np.interp(x, *zip(*means, strict=True)))
+        is_relative = name in UNIGRAM_LOSSES and None not in unigrams
+        values = [y - u for y, u in zip((value, expected), unigrams if is_relative else (0.0, 0.0), strict=True)]
         difference = values[0] - values[1]
         verdict = ", about equal" if not differences and abs(difference) < SAME_LOSS * expected else ""
         sentences.append(
-            f"{run.name}: {name}{less} {values[0]:.3f} at {x:,.0f} {against}, {reference.name} {values[1]:.3f}: "
-            f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) "
+            f"{run.name}: {name}{' less unigram cross-entropy' * is_relative} {values[0]:.3f} at {x:,.0f} {against}, "
+            f"{reference.name} {values[1]:.3f}: {abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) "
             f"{'below' if difference < 0 else 'above'}{verdict}"
         )
     if differences:
-        what = " and ".join(differences)
-        sentences.append(f"{run.name}: different {what} from {reference.name}: only the shape can be compared.")
+        setup = " and ".join(differences)
+        sentences.append(f"{run.name}: different {setup} from {reference.name}: only the shape can be compared.")
     return sentences
 
 
@@ -333,8 +319,10 @@ def draw_runs(
     styles = [(run, f"C{i % 10}", "-", "o") for i, run in enumerate(runs)]
     styles += [(reference, "black", "--", "x")] if reference is not None else []
     names = dict.fromkeys(name for run, *_ in styles for name in run.losses())
+    if len(names) > 1:
+        names.pop("loss", None)
     panels = []
-    for name in [name for name in names if name != "loss"] or ["loss"]:
+    for name in names:
         lines = []
         for run, colour, line, point in styles:
             held_out = "held-out" if len(styles) == 1 else f"{run.name}, held-out"

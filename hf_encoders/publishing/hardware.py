@@ -108,9 +108,8 @@ def forward_flops_of_counts(
 ) -> int:
     """Return `forward_flops` from the sums of L and L^2; the configuration may be transformers' own."""
     width = config.hidden_size
-    # Groups of layers, and embeddings of another width with a projection, exist in some families only.
-    layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
-    embedding_width = getattr(config, "embedding_size", 0)
+    layers = getattr(config, "num_layers_passed", config.num_hidden_layers)
+    embedding_width = getattr(config, "embedding_size", 0)  # with a projection, in some families
     weights = layers * (4 * width**2 + 2 * width * config.intermediate_size) + embedding_width * width
     head = (width + config.vocab_size) * (embedding_width or width)
     pair_head = width**2 + 2 * width

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import HfApi
 from transformers import PreTrainedModel
 
 from tests.hub.auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, Job, SavedFamily, ask_other_process
-from tests.hub.loopback_hub import LoopbackHub
+from tests.hub.loopback_hub import LoopbackHub, online
 from tests.hub.tiny_checkpoints import (
     FAMILIES,
     RELATIVE,
@@ -37,12 +36,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+def hub() -> Iterator[LoopbackHub]:
     """An empty hub for clients in this process; safetensors go through LFS as on the real one."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with LoopbackHub() as server:
+    with LoopbackHub() as server, online():
         server.lfs_suffixes = (".safetensors",)
         yield server
 

@@ -149,8 +149,8 @@ def lfs_answer(request: dict[str, Any], endpoint: str) -> Answer:
 
 def card_answer(content: str) -> Answer:
     """What is wrong with a card's metadata."""
-    found = re.match(r"---\n(.*?)\n---", content, re.DOTALL)
-    metadata = yaml.safe_load(found.group(1)) if found else {}
+    block = re.match(r"---\n(.*?)\n---", content, re.DOTALL)
+    metadata = yaml.safe_load(block.group(1)) if block else {}
     errors = [{"message": problem} for problem in metadata_problems(metadata or {})]
     return json_answer({"errors": errors, "warnings": []}, 400 if errors else 200)
 
@@ -163,11 +163,9 @@ def apply_operation(key: str, value: dict[str, Any], files: dict[str, bytes], la
         if value["oid"] not in large_files:
             raise HubError(400, f"{path} was not uploaded before the commit; PUT it to /lfs/{value['oid']}")
         files[path] = large_files[value["oid"]]
-    elif key in ("deletedFile", "deletedFolder"):
-        doomed = [p for p in files if (p == path if key == "deletedFile" else p.startswith(f"{path}/"))]
-        if not doomed:
+    elif key == "deletedFile":
+        if path not in files:
             raise HubError(404, f"A file with this name doesn't exist: {path}", code="EntryNotFound")
-        for name in doomed:
-            del files[name]
+        del files[path]
     else:
         raise HubError(400, f"operation {key!r} is not served by this test hub; it stores files and deletes them")

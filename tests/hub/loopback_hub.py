@@ -1,30 +1,29 @@
 """A Hugging Face Hub for tests: model repositories in memory, behind HTTP on the loopback interface.
 
-It serves the calls that huggingface_hub 2.4 makes for `push_to_hub`, `upload_folder`, `Trainer(push_to_hub=True)`,
-`from_pretrained`, `pipeline`, `list_repo_files`, `snapshot_download` and `ModelCard.load`. Every commit is kept, so
-a commit hash resolves to its own tree for as long as the hub lives. `huggingface_hub` reads its settings when it is
-imported, so clients are other processes, started with `LoopbackHub.environment`:
+It serves the calls that huggingface_hub 2.4 makes to push and to load models; every commit is kept. `huggingface_hub`
+reads its settings when it is imported, so clients are other processes with `LoopbackHub.environment`, or `online()`:
 
     with LoopbackHub() as hub:
         subprocess.run([sys.executable, "push.py"], env=hub.environment(tmp_path / "home"), check=True)
         assert "config.json" in hub.files("user/name")
 
-`hub.fail_next("/commit/")` makes a request fail, and the token `hf_without_rights` may only read.
-
-Differs from the real Hub in: nobody else is refused (any token will do, private repositories are served to all); files
-are stored as regular files, unless their suffix is in `lfs_suffixes`; never through xet; model cards are checked by
-`metadata_problems` of `hf_encoders.publishing.publish`.
-Leaves out: datasets and spaces, pull requests, tags, discussions, the inferred `pipeline_tag` (so `pipeline` needs
-its task named). What is left out is answered with an error, never with success.
+`hub.fail_next("/commit/")` makes a request fail, and the token `hf_without_rights` may only read. Nobody else is
+refused; files are regular unless their suffix is in `lfs_suffixes`, never through xet; model cards are checked by
+`metadata_problems` of `hf_encoders.publishing.publish`. What is left out is answered with an error.
 """
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import huggingface_hub
+import pytest
 
 from tests.hub.hub_storage import (
     Answer,
@@ -47,6 +46,16 @@ from tests.hub.hub_storage import (
 _OFFLINE_SETTINGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 READ_ONLY = "hf_without_rights"
 _CACHE_SETTINGS = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_MODULES_CACHE")
+
+
+@contextmanager
+def online() -> Iterator[None]:
+    """Let clients of this process ask a loopback hub, whose endpoint they are given."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+        patch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        yield
 
 
 class LoopbackHub:

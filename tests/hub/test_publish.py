@@ -21,29 +21,19 @@ from hf_encoders.publishing.record import TrainingRecord, signed
 from tests.hub.auto_class_loads import LOAD, Job, ask_other_process
 from tests.hub.loopback_hub import READ_ONLY
 from tests.hub.tiny_checkpoints import (
+    ALBERT,
     BERT,
-    FAMILIES,
-    Family,
     make_batch,
     make_config,
     make_model,
     outputs_of,
     save_checkpoint,
-    saved_heads,
 )
 from tests.publishing.saved import RECORD, save
 
 
 MLM = "AutoModelForMaskedLM"
-NOT_PUSHED = (
-    "optimizer.pt",
-    "scheduler.pt",
-    "training_args.bin",
-    "trainer_state.json",
-    ".env",
-    "notes.txt",
-    "train.py",
-)
+NOT_PUSHED = ("optimizer.pt", "training_args.bin", "trainer_state.json", ".env", "notes.txt", "train.py")
 
 
 @pytest.fixture
@@ -73,37 +63,26 @@ def directory(trained: Path, tmp_path: Path, unloaded: None) -> Path:
 
 @pytest.mark.processes
 def test_what_is_published_loads_without_the_package(hub, api, tmp_path, unloaded):
-    """All heads of one family, one of the others: `test_remote_code_directory.py` loads all of all from folders."""
+    """Two heads: `test_remote_code_directory.py` loads all of all families from folders."""
     jobs, expected = [], []
-    for family in FAMILIES:
-        jobs.append(Job(family, {"loads": []}))
-        expected.append({})
-        for head in saved_heads(family) if family is BERT else [family.token_head]:
-            repo_id = f"user/{family.name}-{head}"
-            folder = save(family, head, tmp_path / family.name / head)
-            publish(plan_publication(folder, repo_id), api=api)
-            jobs[-1].argument["loads"] += [
-                (head, repo_id, head, {"trust_remote_code": True}),
-                (f"plain/{head}", repo_id, head, {}),
-            ]
-            expected[-1][head] = outputs_of(make_model(family, head), head, make_batch(family))
-            assert len(hub.commits(repo_id)) == 2  # the empty one that the Hub makes, and one more
+    for family, head in ((BERT, MLM), (ALBERT, "AutoModelForSequenceClassification")):
+        repo_id = f"user/{family.name}"
+        publish(plan_publication(save(family, head, tmp_path / family.name), repo_id), api=api)
+        assert len(hub.commits(repo_id)) == 2  # the empty one that the Hub makes, and one more
+        loads = [("trusted", repo_id, head, {"trust_remote_code": True}), ("plain", repo_id, head, {})]
+        jobs.append(Job(family, {"loads": loads}))
+        expected.append((head, outputs_of(make_model(family, head), head, make_batch(family))))
     home = tmp_path / "home"
-    for answers, family, outputs in zip(
-        ask_other_process([LOAD], home, jobs, hub.environment(home)), FAMILIES, expected, strict=True
+    for answers, job, (head, outputs) in zip(
+        ask_other_process([LOAD], home, jobs, hub.environment(home)), jobs, expected, strict=True
     ):
-        assert_loaded(answers, family, outputs)
-
-
-def assert_loaded(answers, family: Family, expected) -> None:
-    for head, outputs in expected.items():
-        seen = answers.seen[f"{head}/{head}"]
-        assert seen["class"] == family.config_class.AUTO_MAP[head].split(".")[1]
-        found = answers.outputs_of(head, head)
-        assert found.keys() == outputs.keys()
-        assert all((found[name] - value).abs().max() < 1e-5 for name, value in outputs.items())
-        plain = answers.seen[f"plain/{head}/{head}"]
-        assert plain["class"] == seen["class"].removeprefix("Hfe") and not plain["missing"]
+        name = job.family.config_class.AUTO_MAP[head].split(".")[1]
+        assert answers.seen[f"trusted/{head}"]["class"] == name
+        assert answers.seen[f"plain/{head}"]["class"] == name.removeprefix("Hfe")
+        assert not answers.seen[f"plain/{head}"]["missing"]
+        loaded = answers.outputs_of("trusted", head)
+        assert loaded.keys() == outputs.keys()
+        assert all((loaded[name] - value).abs().max() < 1e-5 for name, value in outputs.items())
 
 
 def test_a_publication_holds_model_code_tokenizer_card_and_curve_alone(hub, api, directory):
@@ -243,11 +222,9 @@ def test_a_card_edited_by_hand_is_published_as_it_is(hub, api, directory):
     assert b"by me" not in hub.files("user/encoder")["README.md"]
 
 
-@pytest.mark.slow
 def test_a_card_edited_on_the_hub_is_not_replaced_by_a_generated_one(hub, api, directory):
     publish(plan_publication(directory, "user/encoder"), api=api)
-    generated = hub.files("user/encoder")["README.md"]
-    edited = generated.replace(b"## Limits", b"## Limits, by a colleague")
+    edited = hub.files("user/encoder")["README.md"].replace(b"## Limits", b"## Limits, by a colleague")
     api.upload_file(path_or_fileobj=edited, path_in_repo="README.md", repo_id="user/encoder")
     before = hub.sha("user/encoder")
     for branch in ("main", "v2"):
@@ -258,19 +235,13 @@ def test_a_card_edited_on_the_hub_is_not_replaced_by_a_generated_one(hub, api, d
     (directory / "README.md").write_bytes(edited)
     publish(plan_publication(directory, "user/encoder"), api=api)
     assert hub.files("user/encoder")["README.md"] == edited
-    plan = plan_publication(directory, "user/encoder", new_card=True)
-    assert plan.new_card
-    publish(plan, api=api)
-    assert hub.files("user/encoder")["README.md"] == generated
+    publish(plan_publication(directory, "user/encoder", new_card=True), api=api)
+    assert b"colleague" not in hub.files("user/encoder")["README.md"]
 
 
-def test_a_card_by_trainer_counts_as_generated(hub, api, directory):
-    by_trainer = TrainingSummary("encoder", license="mit", tags=["x"]).to_model_card()
-    api.create_repo("user/encoder")
-    api.upload_file(path_or_fileobj=by_trainer.encode(), path_in_repo="README.md", repo_id="user/encoder")
-    (directory / "README.md").write_text(by_trainer)
-    publish(plan_publication(directory, "user/encoder"), api=api)
-    assert b"masked language modelling" in hub.files("user/encoder")["README.md"]
+def test_a_card_by_trainer_counts_as_generated(directory):
+    (directory / "README.md").write_text(TrainingSummary("encoder", license="mit", tags=["x"]).to_model_card())
+    assert "masked language modelling" in plan_publication(directory, "user/encoder").texts["README.md"]
 
 
 def test_a_card_that_is_not_utf8_is_refused(directory):
@@ -280,10 +251,9 @@ def test_a_card_that_is_not_utf8_is_refused(directory):
     assert not plan_publication(directory, "user/encoder", new_card=True).errors
 
 
-def test_an_encoder_without_pooler_is_published(hub, api, tmp_path, unloaded):
+def test_an_encoder_without_pooler_is_published(tmp_path, unloaded):
     model = BERT.modeling.HfeBertModel(make_config(BERT), add_pooling_layer=False)
-    publish(plan_publication(save_checkpoint(model, BERT, tmp_path / "model"), "user/encoder"), api=api)
-    card = hub.files("user/encoder")["README.md"].decode()
+    card = plan_publication(save_checkpoint(model, BERT, tmp_path / "model"), "user/encoder").texts["README.md"]
     assert 'AutoModel.from_pretrained("user/encoder", add_pooling_layer=False, trust_remote_code=True)' in card
     assert "The weights have no pooler: without" in card
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from evaluate import EvaluationModule
 from evaluate.evaluator import QuestionAnsweringEvaluator
+from huggingface_hub import HfApi
 from transformers import (
     AutoModelForQuestionAnswering,
     AutoTokenizer,
@@ -22,10 +23,10 @@ from transformers import (
     pipeline,
 )
 
-from hf_encoders import Squad
+from hf_encoders import HfeBertForMaskedLM, HfeBertForQuestionAnswering, Squad
 from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
-from tests.hub.loopback_hub import LoopbackHub
-from tests.hub.remote_process import run_with_package, run_without_package
+from tests.hub.loopback_hub import LoopbackHub, online
+from tests.hub.remote_process import run_without_package
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, Family, make_model, make_tokenizer, save_checkpoint
 
 
@@ -58,15 +59,6 @@ for name in argument["sources"]:
     pipe.save_pretrained(argument["targets"][name])
 """
 
-PUSH = """
-import hf_encoders
-from transformers import AutoTokenizer
-
-for repo_id, class_name, folder in argument:
-    getattr(hf_encoders, class_name).from_pretrained(folder).push_to_hub(repo_id)
-    AutoTokenizer.from_pretrained(folder).push_to_hub(repo_id)
-"""
-
 
 class Remote(NamedTuple):
     """What a process without the package answered, by family from folders, and from a hub; and what it saved.
@@ -89,9 +81,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Remote:
     names = {str(folder): name for name, folder in folders.items()} | {"user/bert": "user/bert"}
     targets = {source: str(base / "again" / name) for source, name in names.items()}
     argument = {"sources": list(targets), "options": OPTIONS, "examples": EXAMPLES, "targets": targets}
-    with LoopbackHub() as hub:
-        push = [("user/bert", "HfeBertForQuestionAnswering", str(folders["bert"]))]
-        run_with_package(PUSH, base / "pusher", push, hub.environment(base / "pusher"))
+    with LoopbackHub() as hub, online():
+        api = HfApi(endpoint=hub.endpoint, token="hf_loopback")
+        api.create_repo("user/bert")
+        api.upload_folder(repo_id="user/bert", folder_path=folders["bert"])
         found = run_without_package(ANSWER, base / "home", argument, hub.environment(base / "home"))
     answers = {names[source]: answer for source, answer in found.items()}
     return Remote(folders, answers, {names[source]: Path(target) for source, target in targets.items()})
@@ -150,11 +143,10 @@ def test_pipeline_from_a_hub(remote: Remote) -> None:
     assert_same_answers(found["answers"], remote.answers["bert"]["answers"])
 
 
-def test_only_question_answering_heads_name_the_pipeline(family: Family, tmp_path: Path) -> None:
+def test_only_question_answering_heads_name_the_pipeline(tmp_path: Path) -> None:
     """Also where a checkpoint changes its head: config.json is of what was saved."""
-    make_model(family, HEAD).save_pretrained(tmp_path / "answers")
-    masked = getattr(family.modeling, family.config_class.AUTO_MAP[family.token_head].split(".")[1])
-    answering = getattr(family.modeling, family.config_class.AUTO_MAP[HEAD].split(".")[1])
+    make_model(BERT, HEAD).save_pretrained(tmp_path / "answers")
+    masked, answering = HfeBertForMaskedLM, HfeBertForQuestionAnswering
     masked.from_pretrained(tmp_path / "answers").save_pretrained(tmp_path / "masked")
     config = json.loads((tmp_path / "masked" / "config.json").read_text())
     assert not config.get("custom_pipelines")
@@ -186,8 +178,8 @@ def test_registered_task_takes_instances(family: Family) -> None:
     assert_same_answers(pipe(EXAMPLES, **OPTIONS), [make_pipeline(family)(one, **OPTIONS) for one in EXAMPLES])
 
 
-def test_every_form_of_input_gives_the_same(family: Family) -> None:
-    pipe = make_pipeline(family, **OPTIONS)
+def test_every_form_of_input_gives_the_same() -> None:
+    pipe = make_pipeline(BERT, **OPTIONS)
     one, other = (pipe(example) for example in EXAMPLES)
     questions, contexts = ([example[name] for example in EXAMPLES] for name in ("question", "context"))
     assert_same_answers(pipe(**EXAMPLES[0]), one)
@@ -200,17 +192,17 @@ def test_every_form_of_input_gives_the_same(family: Family) -> None:
     assert pipe([]) == []
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_padded_batches_change_no_answer(family: Family, side: str) -> None:
+def test_padded_batches_change_no_answer(family: Family) -> None:
     pipe = make_pipeline(family, **OPTIONS)
     expected = [pipe(example) for example in EXAMPLES * 2]
-    pipe.tokenizer.padding_side = side
-    assert_same_answers(pipe(EXAMPLES * 2, batch_size=3), expected)
-    assert pipe.tokenizer.padding_side == side
+    for side in ("right", "left"):
+        pipe.tokenizer.padding_side = side
+        assert_same_answers(pipe(EXAMPLES * 2, batch_size=3), expected)
+        assert pipe.tokenizer.padding_side == side
 
 
-def test_answers_are_places_in_the_context_with_probabilities(family: Family) -> None:
-    pipe = make_pipeline(family)
+def test_answers_are_places_in_the_context_with_probabilities() -> None:
+    pipe = make_pipeline(BERT)
     for example in EXAMPLES:
         answers = pipe(example, top_k=50)
         assert all(answer["answer"] == example["context"][answer["start"] : answer["end"]] for answer in answers)
@@ -300,19 +292,19 @@ def test_model_of_another_head_is_refused() -> None:
 
 
 @pytest.mark.parametrize("metric", [Squad(keep_in_memory=True), Squad("v2", keep_in_memory=True)], ids=["v1", "v2"])
-def test_evaluator_of_evaluate_works_with_it(family: Family, metric: EvaluationModule) -> None:
+def test_evaluator_of_evaluate_works_with_it(metric: EvaluationModule) -> None:
     answers = [{"text": ["the cat"], "answer_start": [11]}, {"text": ["the cat"], "answer_start": [0]}]
     rows = [
         {**one, "id": str(i), "answers": gold} for i, (one, gold) in enumerate(zip(EXAMPLES, answers, strict=True))
     ]
     found = QuestionAnsweringEvaluator(task="extractive-question-answering").compute(
-        model_or_pipeline=make_model(family, HEAD),
-        tokenizer=make_tokenizer(family),
+        model_or_pipeline=make_model(BERT, HEAD),
+        tokenizer=make_tokenizer(BERT),
         data=datasets.Dataset.from_list(rows),
         metric=metric,
         squad_v2_format=metric.config_name == "v2",
     )
-    predicted = make_pipeline(family)(EXAMPLES, handle_impossible_answer=metric.config_name == "v2")
+    predicted = make_pipeline(BERT)(EXAMPLES, handle_impossible_answer=metric.config_name == "v2")
     expected = metric.compute(
         references=[{"id": row["id"], "answers": row["answers"]} for row in rows],
         predictions=[

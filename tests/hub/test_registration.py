@@ -7,6 +7,7 @@ import pytest
 import transformers
 from transformers import AutoTokenizer, PreTrainedModel
 
+from hf_encoders.registration import register
 from tests.families import fields_of
 from tests.hub.remote_process import run_with_package
 from tests.hub.tiny_checkpoints import (
@@ -100,28 +101,19 @@ def test_taking_over_gives_our_class_for_every_checkpoint(folders: dict, tmp_pat
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_configuration_of_ours_gives_a_model_of_ours(family: Family) -> None:
+def test_each_configuration_gives_a_model_of_its_own_package(family: Family, folders: dict) -> None:
+    register()  # a second time
+    sizes = fields_of(family.config_class, {**SIZES, **family.own_sizes, "vocab_size": 31})
     for auto_class in auto_classes(family):
-        model = getattr(transformers, auto_class).from_config(make_config(family))
-        assert type(model) is our_class(family, auto_class)
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_configuration_of_ours_loads_a_checkpoint_as_ours(family: Family, folders: dict) -> None:
-    """The way to our class with neither a flag nor taking over."""
+        auto, theirs = getattr(transformers, auto_class), getattr(transformers, built_in(family, auto_class))
+        assert type(auto.from_config(make_config(family))) is our_class(family, auto_class)
+        config = theirs.config_class(**{family.config_class.own_name(name): size for name, size in sizes.items()})
+        assert type(auto.from_config(config)) is theirs
+    # The way to our class with neither a flag nor taking over.
     for folder in folders[family.name].values():
         config = family.config_class.from_pretrained(folder)
         model = getattr(transformers, family.token_head).from_pretrained(folder, config=config)
         assert type(model) is our_class(family, family.token_head)
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_configuration_of_transformers_still_gives_its_own_model(family: Family) -> None:
-    for auto_class in auto_classes(family):
-        theirs = getattr(transformers, built_in(family, auto_class))
-        sizes = fields_of(family.config_class, {**SIZES, **family.own_sizes, "vocab_size": 31})
-        config = theirs.config_class(**{family.config_class.own_name(name): size for name, size in sizes.items()})
-        assert type(getattr(transformers, auto_class).from_config(config)) is theirs
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -148,15 +140,6 @@ def test_tokenizer_files_that_name_no_class_are_read_by_the_family_s(family: Fam
     assert type(found) is family.tokenizer_class
     assert found.mask_token_id == make_tokenizer(family).mask_token_id
     assert type(AutoTokenizer.from_pretrained(tmp_path)) is family.tokenizer_class
-
-
-def test_registering_twice_is_harmless() -> None:
-    from hf_encoders.registration import register
-
-    register()
-    for family in FAMILIES:
-        model = getattr(transformers, family.token_head).from_config(make_config(family))
-        assert type(model) is our_class(family, family.token_head)
 
 
 @pytest.mark.processes

@@ -169,24 +169,18 @@ def test_no_pickle_is_read_or_written(path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("import math\nimport torch.nn as nn\nfrom transformers.utils import logging", []),
-        ("from .encoder_tokens import a, b\ndef f():\n    from .encoder_tokens import c", []),
-        ("model.eval()", []),
-        ("import numpy as np", ["import numpy"]),
-        ("def f():\n    import scipy.stats", ["import scipy.stats"]),
+        (
+            "import math\nfrom .encoder_tokens import a, b\ndef f():\n    from .encoder_tokens import c\nmodel.eval()",
+            [],
+        ),
         ("try:\n    import flash_attn\nexcept ImportError:\n    pass", ["import flash_attn"]),
-        ("from einops import rearrange", ["from einops import"]),
         ("from hf_encoders.models.encoder_tokens import a", ["from hf_encoders.models.encoder_tokens import"]),
-        ("import hf_encoders", ["import hf_encoders"]),
         ("from . import encoder_tokens", ["from . import encoder_tokens"]),
         ("from ..data import masking", ["from ..data import masking"]),
-        ("from .sub.tokens import a", ["from .sub.tokens import a"]),
         ("from .absent import a", ["from .absent import a"]),
         ("from .encoder_tokens import *", ["from .encoder_tokens import *"]),
         ('"""Use:\n    from .absent import a\n"""', ["a line reads as an import of .absent"]),
-        ('"""Use `from .absent import a`."""', []),
         ("importlib.import_module('numpy')", ["import_module()"]),
-        ("__import__('numpy')", ["__import__()"]),
         ("isinstance(config, HfeBertConfig)", ["isinstance(..., HfeBertConfig)"]),
     ],
 )
@@ -194,17 +188,6 @@ def test_violations_are_found(source: str, expected: list[str]) -> None:
     assert violations(source, {"encoder_tokens"}) == expected
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("import pickle", ["import pickle"]),
-        ("from pickle import loads", ["from pickle import"]),
-        ("torch.load(path)", ["torch.load()"]),
-        ("torch.save(state, path)", ["torch.save()"]),
-        ("np.load(path, allow_pickle=True)", ["np.load()"]),
-        ("np.load(path, allow_pickle=False)", []),
-        ("model.save_pretrained(path)", []),
-    ],
-)
-def test_pickling_is_found(source: str, expected: list[str]) -> None:
-    assert pickling(source) == expected
+def test_pickling_is_found() -> None:
+    source = "import pickle\ntorch.load(path)\nnp.load(path, allow_pickle=True)\nnp.load(path, allow_pickle=False)"
+    assert sorted(pickling(source)) == ["import pickle", "np.load()", "torch.load()"]

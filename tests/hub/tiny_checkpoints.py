@@ -94,15 +94,12 @@ def saved_heads(family: Family) -> list[str]:
 def trusted_auto_classes(family: Family, key: str) -> list[str]:
     """Auto classes a checkpoint is loaded through: all, from the head that predicts tokens.
 
-    Other heads: the head itself, the base model and the head that predicts tokens. What one head has and another
-    needs follows from these, since every pair has the base model in common. The second kind of relative positions is
-    loaded through one head.
+    From other heads their own, and from pre-training the head that predicts tokens too: every pair of heads has the
+    base model in common.
     """
-    if key == RELATIVE[1]:
-        return ["AutoModelForMaskedLM"]
     if key == family.token_head:
         return auto_classes(family)
-    return list(dict.fromkeys([head_of(key), "AutoModel", family.token_head]))
+    return [head_of(key), *[family.token_head] * (key == "AutoModelForPreTraining")]
 
 
 def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:

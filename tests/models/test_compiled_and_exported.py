@@ -24,7 +24,6 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
     HfeXLMModel,
     HfeXLNetModel,
-    compilation,
 )
 from hf_encoders.models.encoder_tokens import FlatTokens, flat_tokens
 from tests.models.tiny import BASE_MODELS, MASKED_LM, NO_DROPOUT, packed, right_padded, tiny_model, token_ids
@@ -119,28 +118,6 @@ def test_nothing_is_compiled_anew_in_50_batches(how: str) -> None:
             batch = right_padded(model.config, tuple(its_lengths[: 1 + number % 9]))
             compiled(**(batch if number % 3 else packed(batch)))
     assert len(backend.graphs) == 1 and counters["graph_break"] == {}
-
-
-@pytest.mark.processes
-def test_devices_may_compile_layers_unasked_while_training_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, backend = tiny_model(HfeBertForMaskedLM, **NO_DROPOUT).train(), Counted()
-    monkeypatch.setattr(compilation, "default_compiler", lambda: torch._dynamo.optimize(backend).callback)
-    batch = right_padded(model.config)
-
-    def step() -> list[Any]:
-        with torch.autocast("cpu", torch.bfloat16):
-            return loss_and_gradients(model, model, batch)
-
-    expected = step()
-    assert not backend.graphs
-    monkeypatch.setattr(compilation, "COMPILED_DEVICES", ("cpu",))
-    loss_and_gradients(model, model, batch)  # in float32
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        model.eval()(**batch)
-    assert not backend.graphs
-    model.train()
-    torch.testing.assert_close(step(), expected, atol=2e-2, rtol=2e-2)
-    assert len(backend.graphs) == 1
 
 
 @pytest.mark.processes

@@ -154,8 +154,8 @@ def test_a_card_names_the_origin_of_a_folder(tmp_path):
     assert name_of_checkpoint(str(tmp_path / "x.csv")) == "x.csv (a local file)"
 
 
-@pytest.mark.processes
-def test_the_origin_can_be_stated(tmp_path, forked_loads):
+def test_the_origin_can_be_stated(tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_encoders.publishing.publish.check_loading", lambda directories, trust: [])
     folder = save(BERT, "AutoModelForMaskedLM", tmp_path / "model")
     replace(RECORD, base_model="start (a local folder)").save(folder)
     card, record = (plan_publication(folder, "me/encoder", base_model="owner/encoder").texts[name]
