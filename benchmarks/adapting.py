@@ -82,12 +82,12 @@ def divide(arguments: argparse.Namespace) -> None:
 def make_family(family: str, arguments: argparse.Namespace) -> None:
     """A stock checkpoint, an extended one, and three runs from them."""
     folder, seen, kept, domain = arguments.output / family, arguments.seen, arguments.kept, arguments.domain
-    own, start, extended = folder / "tokenizer", folder / "start", folder / "extended"
-    if not (own / "tokenizer_report.json").exists():
-        run("tokenizer", "--family", family, "--input", seen, "--vocab-size", VOCAB_SIZE, "--output", own)
+    tokenizer, start, extended = folder / "tokenizer", folder / "start", folder / "extended"
+    if not (tokenizer / "tokenizer_report.json").exists():
+        run("tokenizer", "--family", family, "--input", seen, "--vocab-size", VOCAB_SIZE, "--output", tokenizer)
     if not start.exists():
         with replaced_folder(start) as unfinished:
-            train_stock(family, own, seen, arguments.steps, unfinished)
+            train_stock(family, tokenizer, seen, arguments.steps, unfinished)
     if not extended.exists():
         run("tokenizer", "--extend", start, "--add", 1000, "--corpus", domain, "--keep", kept, "--output", extended)
     for name, (is_extended, options) in VARIANTS.items():
@@ -114,16 +114,16 @@ def train_stock(family: str, tokenizer_folder: Path, text: Path, steps: int, out
     rows = datasets.Dataset.from_dict({"text": lines}).shuffle(seed=0).select(range(steps * EXAMPLES))
     first = round(len(rows) * FIRST_SHARE)
 
-    def tokenized(batch: dict[str, list[str]], places: list[int]) -> dict[str, list[list[int]]]:
-        lengths = [FIRST_LENGTH if place < first else LENGTH for place in places]
+    def tokenized(batch: dict[str, list[str]], positions: list[int]) -> dict[str, list[list[int]]]:
+        lengths = [FIRST_LENGTH if position < first else LENGTH for position in positions]
         pairs = zip(batch["text"], lengths, strict=True)
         return {"input_ids": [tokenizer(text, truncation=True, max_length=most).input_ids for text, most in pairs]}
 
     rows = rows.map(tokenized, batched=True, with_indices=True, remove_columns="text")
-    config_class, own = FAMILIES[family]
+    config_class, family_fields = FAMILIES[family]
     special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     transformers.set_seed(0)
-    config = config_class(vocab_size=len(tokenizer), **SIZES, **NO_DROPOUT, **own, **special)
+    config = config_class(vocab_size=len(tokenizer), **SIZES, **NO_DROPOUT, **family_fields, **special)
     model = transformers.AutoModelForMaskedLM.from_config(config)
     arguments = TrainingArguments(str(output), max_steps=steps, **TRAINING)
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASK_RATE)

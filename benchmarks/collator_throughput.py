@@ -186,9 +186,9 @@ def compare(what: str, rounds: int, contestants: dict[str, Callable[[int], dict]
                 rates[name].append(sum(int(batch["attention_mask"].sum()) for batch in batches) / seconds / 1e6)
     first = statistics.median(next(iter(rates.values())))
     print(f"\n{what}: million tokens/s (slowest-fastest), ratio to the first line")
-    for name, found in rates.items():
-        median = statistics.median(found)
-        print(f"  {name:20} {median:8.2f} ({min(found):.2f}-{max(found):.2f})  {median / first:6.1f}")
+    for name, values in rates.items():
+        median = statistics.median(values)
+        print(f"  {name:20} {median:8.2f} ({min(values):.2f}-{max(values):.2f})  {median / first:6.1f}")
 
 
 def loading(tokenizer, corpus: datasets.Dataset, name: str, length: int, turns: int = 9) -> dict[str, float]:

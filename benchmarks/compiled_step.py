@@ -31,15 +31,15 @@ def batch(rows: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
     return {"input_ids": ids * mask, "attention_mask": mask, "labels": ids.masked_fill(is_left_out, -100)}
 
 
-def seconds(model: torch.nn.Module, called: Callable, given: dict[str, torch.Tensor], trains: bool) -> float:
+def seconds(model: torch.nn.Module, called: Callable, batch: dict[str, torch.Tensor], trains: bool) -> float:
     """Of one training step without an optimizer, or of one encoding."""
     model.train(trains)
     start = time.perf_counter()
     with torch.set_grad_enabled(trains):
         if trains:
-            called(**given).loss.backward()
+            called(**batch).loss.backward()
         else:
-            called(input_ids=given["input_ids"], attention_mask=given["attention_mask"])
+            called(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
     model.zero_grad()
     return time.perf_counter() - start
 
@@ -49,21 +49,21 @@ def compare(size: str, rounds: int, trains: bool) -> None:
     width, layers, heads, rows = SIZES[size]
     fields = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
     fields["intermediate_size"] = 4 * width
-    own, stock = HfeBertForMaskedLM(HfeBertConfig(**fields)), BertForMaskedLM(BertConfig(**fields))
-    pairs = {"own": own, "stock": stock} if trains else {"own": own.bert, "stock": stock.bert}
+    ours, stock = HfeBertForMaskedLM(HfeBertConfig(**fields)), BertForMaskedLM(BertConfig(**fields))
+    pairs = {"ours": ours, "stock": stock} if trains else {"ours": ours.bert, "stock": stock.bert}
     generator = torch.Generator().manual_seed(0)
     batches = [batch(rows, generator) for _ in range(rounds + 2)]
     models = {name: (model, model) for name, model in pairs.items()}
     models |= {f"{name}, compiled": (model, torch.compile(model, dynamic=True)) for name, model in pairs.items()}
     compiling, times = {}, {name: [] for name in models}
     for name, (model, called) in models.items():
-        compiling[name] = sum(seconds(model, called, given, trains) for given in batches[:2])
-    for given in batches[2:]:
+        compiling[name] = sum(seconds(model, called, batch, trains) for batch in batches[:2])
+    for batch in batches[2:]:
         for name, (model, called) in models.items():
-            times[name].append(seconds(model, called, given, trains))
-    print(f"{size}, {'training' if trains else 'inference'}; seconds of two first calls, speed over own, eager:")
-    for name, found in times.items():
-        ratios = [one / other for one, other in zip(times["own"], found, strict=True)]
+            times[name].append(seconds(model, called, batch, trains))
+    print(f"{size}, {'training' if trains else 'inference'}; seconds of two first calls, speed over ours, eager:")
+    for name, its_times in times.items():
+        ratios = [eager / other for eager, other in zip(times["ours"], its_times, strict=True)]
         spread = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
         print(f"  {name:16} {compiling[name]:6.1f}  {spread}")
 

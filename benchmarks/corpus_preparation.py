@@ -48,20 +48,20 @@ def main() -> None:
             output = folder / f"corpus-{workers}"
             # Before and after, because what else the machine does changes the rate.
             bare = step("bare", arguments.text, folder / "tokenizer")["rate"]
-            found = step("prepare", folder / "large.txt", folder / "tokenizer", output, workers)
+            measured = step("prepare", folder / "large.txt", folder / "tokenizer", output, workers)
             bare = (bare + step("bare", arguments.text, folder / "tokenizer")["rate"]) / 2
-            rate = size / 1e6 / found["cpu_seconds"]
+            rate = size / 1e6 / measured["cpu_seconds"]
             print(
-                f"\n{workers} worker(s), {size / 1e6:.0f} MB: {found['seconds']:.1f} s, "
-                f"{size / 1e6 / found['seconds']:.2f} MB/s; {rate:.2f} MB/s a core, {rate / bare:.0%} of the "
-                f"tokenizer alone ({bare:.2f})\npeak memory of all processes: {found['rss']:.0f} MB resident, "
-                f"{found['pss']:.0f} MB with shared pages counted once\n\n{found['report']}"
+                f"\n{workers} worker(s), {size / 1e6:.0f} MB: {measured['seconds']:.1f} s, "
+                f"{size / 1e6 / measured['seconds']:.2f} MB/s; {rate:.2f} MB/s a core, {rate / bare:.0%} of the "
+                f"tokenizer alone ({bare:.2f})\npeak memory of all processes: {measured['rss']:.0f} MB resident, "
+                f"{measured['pss']:.0f} MB with shared pages counted once\n\n{measured['report']}"
             )
-        found = step("iterate", output)
+        measured = step("iterate", output)
         print(
-            f"\nonce through all documents: {found['tokens'] / found['seconds'] / 1e6:.0f} million tokens/s "
-            f"({found['tokens']:,} in {found['seconds']:.1f} s); memory {found['private']:.0f} MB of its own, "
-            f"{found['rss']:.0f} MB with the pages of the file"
+            f"\nonce through all documents: {measured['tokens'] / measured['seconds'] / 1e6:.0f} million tokens/s "
+            f"({measured['tokens']:,} in {measured['seconds']:.1f} s); memory {measured['private']:.0f} MB, "
+            f"{measured['rss']:.0f} MB with the pages of the file"
         )
 
 
@@ -72,11 +72,11 @@ def compare_lexicon(folder: Path, size: int, arguments: argparse.Namespace) -> N
     for repeat in range(arguments.repeats):
         for kind, names in (("without", []), ("with", [folder / "names.txt"])):
             output = folder / f"{kind}-{repeat}"
-            found = step("prepare", folder / "large.txt", folder / "tokenizer", output, workers, *names)
-            rates[kind].append(size / 1e6 / found["cpu_seconds"])
+            measured = step("prepare", folder / "large.txt", folder / "tokenizer", output, workers, *names)
+            rates[kind].append(size / 1e6 / measured["cpu_seconds"])
             print(
-                f"\n{kind} a lexicon: {found['seconds']:.1f} s, {rates[kind][-1]:.2f} MB/s a core; peak memory "
-                f"{found['pss']:.0f} MB\n{found['report']}"
+                f"\n{kind} a lexicon: {measured['seconds']:.1f} s, {rates[kind][-1]:.2f} MB/s a core; peak memory "
+                f"{measured['pss']:.0f} MB\n{measured['report']}"
             )
             shutil.rmtree(output)
     shares = [with_it / without for with_it, without in zip(rates["with"], rates["without"], strict=True)]
@@ -144,11 +144,11 @@ def bare_rate(text: str, folder: str) -> dict:
 def entries(text: str, file: str, number: str) -> dict:
     """Write distinct runs of two or three words of the text, evenly over it."""
     words = re.findall(r"\w+", Path(text).read_text(encoding="utf-8"))
-    found, generator = set(), random.Random(0)
-    while len(found) < int(number):
-        place = generator.randrange(len(words) - 3)
-        found.add(" ".join(words[place : place + generator.randint(2, 3)]))
-    Path(file).write_text("\n".join(sorted(found)), encoding="utf-8")
+    phrases, generator = set(), random.Random(0)
+    while len(phrases) < int(number):
+        start = generator.randrange(len(words) - 3)
+        phrases.add(" ".join(words[start : start + generator.randint(2, 3)]))
+    Path(file).write_text("\n".join(sorted(phrases)), encoding="utf-8")
     return {}
 
 

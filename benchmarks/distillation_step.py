@@ -43,20 +43,21 @@ def plain_loss(
 ) -> torch.Tensor:
     """`Distiller.step` of the original code, without its causal branch."""
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    own = student(**inputs, output_hidden_states=True)
+    outputs = student(**inputs, output_hidden_states=True)
     with torch.no_grad():
         targets = teacher(**inputs, output_hidden_states=True)
     is_real, is_predicted = batch["attention_mask"].bool(), batch["labels"] > -1
-    mask = (is_predicted if soft_targets == "predicted" else is_real)[..., None].expand_as(own.logits)
-    size = own.logits.size(-1)
-    scores, wanted = (one.logits.masked_select(mask).view(-1, size) for one in (own, targets))
+    mask = (is_predicted if soft_targets == "predicted" else is_real)[..., None].expand_as(outputs.logits)
+    size = outputs.logits.size(-1)
+    scores, wanted = (output.logits.masked_select(mask).view(-1, size) for output in (outputs, targets))
     soft = nn.KLDivLoss(reduction="batchmean")(
         (scores / TEMPERATURE).log_softmax(-1), (wanted / TEMPERATURE).softmax(-1)
     )
-    hard = nn.functional.cross_entropy(own.logits.view(-1, size), batch["labels"].view(-1))
-    width = own.hidden_states[-1].size(-1)
-    real = is_real[..., None].expand_as(own.hidden_states[-1])
-    states, of_teacher = (one.hidden_states[-1].masked_select(real).view(-1, width) for one in (own, targets))
+    hard = nn.functional.cross_entropy(outputs.logits.view(-1, size), batch["labels"].view(-1))
+    width = outputs.hidden_states[-1].size(-1)
+    real = is_real[..., None].expand_as(outputs.hidden_states[-1])
+    hidden_states = (outputs.hidden_states[-1], targets.hidden_states[-1])
+    states, of_teacher = (states.masked_select(real).view(-1, width) for states in hidden_states)
     cosine = nn.CosineEmbeddingLoss()(states, of_teacher, states.new_ones(len(states)))
     return WEIGHTS[0] * TEMPERATURE**2 * soft + WEIGHTS[1] * hard + WEIGHTS[2] * cosine
 
@@ -99,9 +100,9 @@ def main() -> None:
         student = student_from(teacher)
         stock = []
         for ours, kind in ((student, transformers.DistilBertForMaskedLM), (teacher, transformers.BertForMaskedLM)):
-            one = kind(kind.config_class.from_dict(ours.config.to_dict()))
-            one.load_state_dict(ours.state_dict())
-            stock.append(one.to(options.device))
+            copy = kind(kind.config_class.from_dict(ours.config.to_dict()))
+            copy.load_state_dict(ours.state_dict())
+            stock.append(copy.to(options.device))
         plain, plain_teacher = stock[0].train(), stock[1].eval()
         with_teacher(student, teacher, soft_targets=soft_targets).to(options.device).train()
         steps = (
@@ -116,7 +117,7 @@ def main() -> None:
         for step in steps:
             step()
         rounds = [tuple(step() for step in steps) for _ in range(options.rounds)]
-        ratios = [other / own for own, other in rounds]
+        ratios = [stock_time / time_here for time_here, stock_time in rounds]
         shown = []
         for name, seconds in zip(("here", "plain composition"), zip(*rounds, strict=True), strict=True):
             low, middle, high = min(seconds), statistics.median(seconds), max(seconds)

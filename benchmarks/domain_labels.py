@@ -119,7 +119,7 @@ def frozen_table(rows: datasets.DatasetDict, arguments: argparse.Namespace) -> s
     """Accuracies of a linear model on each encoder's embeddings, and on TF-IDF."""
     features = {encoder: embeddings(encoder, rows, arguments) for encoder in ENCODERS}
     targets = {part: np.array(rows[part]["label"]) for part in rows}
-    found = [["labels", *(f"{encoder}, frozen" for encoder in ENCODERS), "TF-IDF"]]
+    lines = [["labels", *(f"{encoder}, frozen" for encoder in ENCODERS), "TF-IDF"]]
     for labels in STEPS:
         positions = [drawn(rows, labels, seed) for seed in arguments.seeds]
         accuracies = [
@@ -132,8 +132,8 @@ def frozen_table(rows: datasets.DatasetDict, arguments: argparse.Namespace) -> s
             for of_encoder in features.values()
         ]
         accuracies.append([classification_baseline(rows["train"].select(some), rows["test"]) for some in positions])
-        found.append([f"{len(positions[0]):,}", *(mean_and_deviation(values, 3) for values in accuracies)])
-    return markdown_table(found)
+        lines.append([f"{len(positions[0]):,}", *(mean_and_deviation(values, 3) for values in accuracies)])
+    return markdown_table(lines)
 
 
 def embeddings(encoder: str, rows: datasets.DatasetDict, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -147,7 +147,7 @@ def embeddings(encoder: str, rows: datasets.DatasetDict, arguments: argparse.Nam
 
 def table(output: Path) -> str:
     """Accuracies, mean and standard deviation over the seeds, for the numbers of labels with runs of every encoder."""
-    found = [["labels", *ENCODERS]]
+    rows = [["labels", *ENCODERS]]
     for labels in STEPS:
         runs = [
             [
@@ -158,9 +158,9 @@ def table(output: Path) -> str:
         ]
         if not all(runs):
             continue
-        accuracies = [mean_and_deviation([one["accuracy"] for one in of_encoder], 3) for of_encoder in runs]
-        found.append([f"{runs[0][0]['labels']:,}", *accuracies])
-    return markdown_table(found)
+        accuracies = [mean_and_deviation([run["accuracy"] for run in of_encoder], 3) for of_encoder in runs]
+        rows.append([f"{runs[0][0]['labels']:,}", *accuracies])
+    return markdown_table(rows)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,12 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=64, help="of the examples in tokens (default: 64)")
     parser.add_argument("--validation-share", type=float, default=0.02, help="as in the runs (default: 0.02)")
     parser.add_argument("--seed", type=int, default=42, help="as in the runs (default: 42)")
-    given = parser.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(given.models[0])
-    lexicon = Lexicon(jieba_entries() if given.lexicon == JIEBA else read_entries(given.lexicon), tokenizer)
-    _, held_out = split_train_validation(datasets.load_from_disk(given.corpus), given.validation_share, given.seed)
-    examples, collator = SentenceBlocks(held_out, given.length, redraw=False), DataCollatorForMaskedLM(tokenizer)
+    arguments = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(arguments.models[0])
+    lexicon = Lexicon(jieba_entries() if arguments.lexicon == JIEBA else read_entries(arguments.lexicon), tokenizer)
+    corpus = datasets.load_from_disk(arguments.corpus)
+    _, held_out = split_train_validation(corpus, arguments.validation_share, arguments.seed)
+    examples, collator = SentenceBlocks(held_out, arguments.length, redraw=False), DataCollatorForMaskedLM(tokenizer)
     parts = [examples[i : i + BATCH] for i in range(0, len(examples), BATCH)]
     plain = [collator(part) for part in parts]
     random = np.random.default_rng(0)
@@ -53,12 +54,12 @@ def main() -> None:
     lengths = np.concatenate([sizes for _, sizes in entities])
     print(f"{len(examples):,} examples; {len(lengths):,} masked entities of {lengths.sum():,} tokens\n")
     rows = [("model", "perplexity", "accuracy", "tokens of entities", "whole entities")]
-    for folder in given.models:
+    for folder in arguments.models:
         model = AutoModelForMaskedLM.from_pretrained(folder).eval()
         nll, right = (np.concatenate(values) for values in zip(*scores(model, plain), strict=True))
-        _, found = map(np.concatenate, zip(*scores(model, [masked for masked, _ in entities]), strict=True))
-        whole = np.minimum.reduceat(found, offsets_of(lengths)[:-1])
-        shares = (f"{values.mean():.1%}" for values in (right, found, whole))
+        _, recovered = map(np.concatenate, zip(*scores(model, [masked for masked, _ in entities]), strict=True))
+        whole = np.minimum.reduceat(recovered, offsets_of(lengths)[:-1])
+        shares = (f"{values.mean():.1%}" for values in (right, recovered, whole))
         rows.append((str(folder), f"{np.exp(nll.mean()):.1f}", *shares))
     print(markdown_table(rows))
 

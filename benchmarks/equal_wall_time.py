@@ -64,7 +64,7 @@ class Curve(TrainerCallback):
     def __init__(self, batches: list[dict[str, torch.Tensor]], points: int = POINTS, skipped: int = 0):
         self.batches, self.points, self.skipped = batches, points, skipped
         self.seconds: float = 0.0
-        self.found: list[dict[str, float]] = []
+        self.points: list[dict[str, float]] = []
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.began = time.process_time()
@@ -76,7 +76,7 @@ class Curve(TrainerCallback):
         step, last = state.global_step, state.max_steps
         if self.points and (step % max(1, last // self.points) == 0 or step == last):
             loss, accuracy = masked_figures(model, self.batches)
-            self.found.append({"step": step, "seconds": self.seconds, "loss": loss, "accuracy": accuracy})
+            self.points.append({"step": step, "seconds": self.seconds, "loss": loss, "accuracy": accuracy})
             print(f"  step {step}, {self.seconds:.0f} s: loss {loss:.3f}", flush=True)
         self.began = time.process_time()
 
@@ -211,7 +211,7 @@ def main() -> None:
     trainer.add_callback(recipe_curve)
     trainer.train()
     trainer.save_state()  # for `hf-encoders plot`
-    found = {RECIPE_RUN: recipe_curve}
+    trained = {RECIPE_RUN: recipe_curve}
 
     config = recipe.model_config(tokenizer)
     for classes, kind in BESIDE:
@@ -225,14 +225,14 @@ def main() -> None:
 
         probe = train(recipe.of_steps(CALIBRATION_STEPS), Curve(batches, points=0, skipped=WARM_UP_STEPS))
         steps = round((CALIBRATION_STEPS - WARM_UP_STEPS) * recipe_curve.seconds / probe.seconds)
-        found[name] = train(recipe.of_steps(steps), Curve(batches))
+        trained[name] = train(recipe.of_steps(steps), Curve(batches))
 
     unigram = cross_entropy(token_counts(training, len(tokenizer)), held_out)
-    curves = {name: curve.found for name, curve in found.items()}
+    curves = {name: curve.points for name, curve in trained.items()}
     figures = {"recipe": recipe.name, "seed": arguments.seed, "unigram": unigram, "curves": curves}
     (arguments.output / "equal_wall_time.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    for name, curve in found.items():
-        last = curve.found[-1]
+    for name, curve in trained.items():
+        last = curve.points[-1]
         print(f"{name:24} {last['step']:6} steps {last['seconds']:6.0f} s  loss {last['loss']:.3f}", end="  ")
         print(f"perplexity {math.exp(last['loss']):.1f}  accuracy {last['accuracy']:.1%}")
 

@@ -20,10 +20,10 @@ def main() -> None:
     parser.add_argument("figures", nargs="+", type=Path)
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.figures]
+    runs = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.figures]
     print("| recipe | seed | run | steps | minutes | nats per masked token | perplexity | accuracy | unigram |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for figures in found:
+    for figures in runs:
         for name, curve in figures["curves"].items():
             last = curve[-1]
             print(
@@ -31,18 +31,18 @@ def main() -> None:
                 f"| {last['seconds'] / 60:.1f} | {last['loss']:.3f} | {math.exp(last['loss']):.0f} "
                 f"| {last['accuracy']:.1%} | {math.exp(figures['unigram']):.0f} |"
             )
-    draw(found, arguments.output)
+    draw(runs, arguments.output)
 
 
-def draw(found: list[dict], output: Path) -> None:
+def draw(runs: list[dict], output: Path) -> None:
     """A panel a run: nats over minutes, and the unigram's."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(
-        1, len(found), figsize=(3.6 * len(found), 3.6), sharey=True, squeeze=False, layout="constrained"
+        1, len(runs), figsize=(3.6 * len(runs), 3.6), sharey=True, squeeze=False, layout="constrained"
     )
-    for axes, figures in zip(panels[0], found, strict=True):
+    for axes, figures in zip(panels[0], runs, strict=True):
         for (name, curve), colour in zip(figures["curves"].items(), COLOURS, strict=True):
             minutes = [point["seconds"] / 60 for point in curve]
             axes.plot(minutes, [point["loss"] for point in curve], color=colour, label=name)

@@ -43,7 +43,7 @@ Embed = Callable[[list[str]], torch.Tensor]
 def make_texts(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
     """The texts, and all sentences for the tokenizer."""
     random = np.random.default_rng(seed)
-    documents = [one.sentences for one in read_python_documents(splitter_for("en"), CHARACTERS_PER_LIBRARY)]
+    documents = [document.sentences for document in read_python_documents(splitter_for("en"), CHARACTERS_PER_LIBRARY)]
     texts = []
     for document in documents:
         start = 0
@@ -61,14 +61,14 @@ def padded(forward: Callable, tokenizer: PreTrainedTokenizerBase, size: int, len
     def embed(texts: list[str]) -> torch.Tensor:
         ids = tokenizer(texts, truncation=True, max_length=length, return_attention_mask=False)["input_ids"]
         order = np.argsort([-len(row) for row in ids], kind="stable") if is_sorted else np.arange(len(ids))
-        found = []
+        means = []
         for start in range(0, len(ids), size):
             rows = {"input_ids": [ids[i] for i in order[start : start + size]]}
             batch = tokenizer.pad(rows, return_tensors="pt")
             with torch.no_grad():
                 states, mask = forward(batch).float(), batch["attention_mask"][..., None]
-            found.append((states * mask).sum(dim=1) / mask.sum(dim=1))
-        return torch.cat(found)[np.argsort(order)]
+            means.append((states * mask).sum(dim=1) / mask.sum(dim=1))
+        return torch.cat(means)[np.argsort(order)]
 
     return embed
 
@@ -83,7 +83,7 @@ def make_onnx(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, folder
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(folder / "onnx" / ONNX_FILE, options, providers=["CPUExecutionProvider"])
-    names = {one.name for one in session.get_inputs()}
+    names = {node.name for node in session.get_inputs()}
 
     def forward(batch: dict[str, torch.Tensor]) -> torch.Tensor:
         inputs = {name: batch[name] if name in batch else torch.zeros_like(batch["input_ids"]) for name in names}
@@ -174,7 +174,7 @@ def report(
             ways[name](texts)
             seconds[name].append(time.perf_counter() - start)
     for name, taken in seconds.items():
-        ratios = sorted(one / own for one, own in zip(taken, seconds[first], strict=True))
+        ratios = sorted(other / base for other, base in zip(taken, seconds[first], strict=True))
         difference = (embeddings[name] - embeddings[first]).abs().max().item()
         print(
             f"{name:>20}: {statistics.median(taken):7.2f} s ({min(taken):.2f} to {max(taken):.2f}), "

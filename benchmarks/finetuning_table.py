@@ -309,9 +309,9 @@ def write_table(output: Path) -> None:
         if not runs:
             continue
         by_contender = {column: [run for run in runs if run["contender"] == column] for column in columns}
-        cells = [shown([run["figure"] for run in found], row) for found in by_contender.values()]
+        cells = [shown([run["figure"] for run in runs], row) for runs in by_contender.values()]
         seconds = [
-            f"{np.mean([run['seconds'] for run in found]):.0f}" for found in list(by_contender.values())[:-1] if found
+            f"{np.mean([run['seconds'] for run in runs]):.0f}" for runs in list(by_contender.values())[:-1] if runs
         ]
         constant = next((run["constant"] for run in runs if run.get("constant") is not None), None)
         last = "" if constant is None else f"{constant:.3f}"

@@ -28,10 +28,10 @@ def vectorizer(texts: list[str]) -> TfidfVectorizer:
     return TfidfVectorizer(sublinear_tf=True, **unit).fit(texts)
 
 
-def pair_features(one: Any, other: Any) -> Any:
+def pair_features(first: Any, second: Any) -> Any:
     """Both texts, what they share and what they do not, and their cosine; `(rows, 4 V + 1)`."""
-    shared = one.multiply(other)
-    return scipy.sparse.hstack([one, other, shared, abs(one - other), shared.sum(axis=1)]).tocsr()
+    shared = first.multiply(second)
+    return scipy.sparse.hstack([first, second, shared, abs(first - second), shared.sum(axis=1)]).tocsr()
 
 
 def text_features(
@@ -95,19 +95,19 @@ def choice_baseline(train: datasets.Dataset, test: datasets.Dataset, ending_colu
 def word_features(words: list[str]) -> list[dict[str, float]]:
     """Each word's form, ends and case, and its neighbours."""
     padded = ["<s>", *words, "</s>"]
-    found = []
+    words_features = []
     for i, word in enumerate(words, 1):
-        one = {f"word {word.lower()}": 1.0, f"end {word[-3:]}": 1.0, f"start {word[:3]}": 1.0}
-        one |= {f"before {padded[i - 1].lower()}": 1.0, f"after {padded[i + 1].lower()}": 1.0}
-        one |= {f"capital {word[:1].isupper()}": 1.0, f"all capitals {word.isupper()}": 1.0}
-        found.append(one)
-    return found
+        features = {f"word {word.lower()}": 1.0, f"end {word[-3:]}": 1.0, f"start {word[:3]}": 1.0}
+        features |= {f"before {padded[i - 1].lower()}": 1.0, f"after {padded[i + 1].lower()}": 1.0}
+        features |= {f"capital {word[:1].isupper()}": 1.0, f"all capitals {word.isupper()}": 1.0}
+        words_features.append(features)
+    return words_features
 
 
 def token_baseline(train: datasets.Dataset, test: datasets.Dataset) -> float:
     """Entity F1 of a logistic regression of words; TF-IDF has nothing to count here."""
     encoder = DictVectorizer()
-    features = encoder.fit_transform([one for words in train["tokens"] for one in word_features(words)])
+    features = encoder.fit_transform([word for words in train["tokens"] for word in word_features(words)])
     model = LogisticRegression(C=STRENGTH, max_iter=200).fit(features, np.concatenate(train["ner_tags"][:]))
     predictions = [model.predict(encoder.transform(word_features(words))).tolist() for words in test["tokens"]]
     figures = Seqeval(keep_in_memory=True).compute(predictions=predictions, references=test["ner_tags"][:])

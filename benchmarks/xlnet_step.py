@@ -23,7 +23,7 @@ from tests.hub.tiny_checkpoints import FAMILIES, make_tokenizer
 def make_batch(options: argparse.Namespace) -> dict[str, torch.Tensor]:
     """Rows of the collator, none of them reversed, since transformers' reverses half of a batch by its place."""
     torch.manual_seed(0)
-    tokenizer = make_tokenizer(next(one for one in FAMILIES if one.name == "xlnet"))
+    tokenizer = make_tokenizer(next(family for family in FAMILIES if family.name == "xlnet"))
     ids = torch.randint(9, len(tokenizer), (options.rows, options.length))
     ids[:, options.length // 2] = ids[:, -2] = tokenizer.sep_token_id
     ids[:, -1] = tokenizer.cls_token_id
@@ -58,7 +58,7 @@ def main() -> None:
     batch = make_batch(options)
     of_stock = with_matrices(batch)
     del batch["is_reversed"], batch["attention_mask"], of_stock["attention_mask"]  # rows are full
-    batch, of_stock = ({n: v.to(options.device) for n, v in one.items()} for one in (batch, of_stock))
+    batch, of_stock = ({n: v.to(options.device) for n, v in inputs.items()} for inputs in (batch, of_stock))
     ours, stock = (model.to(options.device).eval() for model in (ours, stock))
     with torch.no_grad():
         difference = (ours(**batch).loss - stock(**of_stock).loss).abs().item()
@@ -77,7 +77,7 @@ def main() -> None:
     rounds = [tuple(step() for step in steps) for _ in range(options.rounds)]
     for name, seconds in zip(("here", "transformers"), zip(*rounds, strict=True), strict=True):
         print(f"{name}: {statistics.median(seconds):.3f} s ({min(seconds):.3f} to {max(seconds):.3f})")
-    ratios = sorted(other / own for own, other in rounds)
+    ratios = sorted(stock_time / time_here for time_here, stock_time in rounds)
     print(f"ratio: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
 
 

@@ -7,11 +7,9 @@ the machine affects all of them; ratios are taken within a round.
 
 import gc
 import itertools
-import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -240,11 +238,7 @@ def measure(
     progress.close()
     gemm_rate = max(gemm_rate, measure_gemm_rate(dtype, device))
     lines = [
-        {
-            "name": made.name,
-            "activation_megabytes": peak / 1e6,
-            **metrics_of(rounds, turns[0], gemm_rate),
-        }
+        {"name": made.name, "activation_megabytes": peak / 1e6, **metrics_of(rounds, turns[0], gemm_rate)}
         for made, rounds, peak in zip(implementations, turns, activations, strict=True)
     ]
     parameters = implementations[-1].model.num_parameters()
@@ -271,11 +265,10 @@ def run_turn(
     device, optimizer = torch.device(setting.device), implementation.optimizer
     turn: dict[str, float] = dict.fromkeys(("tokens", "positions", "flops", *SECONDS), 0)
 
-    @contextmanager
-    def clock(name: str) -> Iterator[None]:
+    def measure_seconds(name: str, run: Callable[[], Any]) -> None:
         wait_for(device)
         begin = time.perf_counter()
-        yield
+        run()
         wait_for(device)
         turn[name] += time.perf_counter() - begin
 
@@ -288,13 +281,10 @@ def run_turn(
         tensors = to_device(rows.tensors(batch), device)
         if optimizer is not None:
             optimizer.zero_grad()
-            with clock("collate_seconds"):
-                to_device(implementation.collate(batch), device)
-        with clock("pass_seconds"):
-            implementation.run_pass(tensors, setting)
+            measure_seconds("collate_seconds", lambda batch=batch: to_device(implementation.collate(batch), device))
+        measure_seconds("pass_seconds", lambda tensors=tensors: implementation.run_pass(tensors, setting))
         if optimizer is not None:
-            with clock("update_seconds"):
-                optimizer.step()
+            measure_seconds("update_seconds", optimizer.step)
     implementation.model.zero_grad()
     return turn
 
@@ -325,21 +315,20 @@ def metrics_of(
     reference, tokens per second of the pass, MFU. Then `padding`, the share of the computed positions, and the turns.
     """
 
-    def spread(values: list[float]) -> dict[str, float]:
-        return {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+    def column(rows: list[dict[str, float]], *names: str) -> np.ndarray:
+        return np.array([sum(row[name] for name in names) for row in rows], dtype=float)
 
-    def rates(of: list[dict[str, float]], names: Sequence[str] = ("pass_seconds",)) -> list[float]:
-        return [turn["tokens"] / sum(turn[name] for name in names) for turn in of]
+    def rates(rows: list[dict[str, float]], *names: str) -> np.ndarray:
+        return column(rows, "tokens") / column(rows, *names)
 
-    def ratios(*names: Sequence[str]) -> dict[str, float]:
-        pairs = zip(rates(turns, *names), rates(reference, *names), strict=True)
-        return spread([rate / of_reference for rate, of_reference in pairs])
+    def spread(values: np.ndarray) -> dict[str, float]:
+        return {"median": float(np.median(values)), "least": float(values.min()), "greatest": float(values.max())}
 
     return {
-        "pass_ratio": ratios(),
-        "step_ratio": ratios(SECONDS),
-        "tokens_per_second": spread(rates(turns)),
-        "padding": 1 - sum(turn["tokens"] for turn in turns) / sum(turn["positions"] for turn in turns),
-        "mfu": spread([turn["flops"] / turn["pass_seconds"] / gemm_flops_per_second for turn in turns]),
+        "pass_ratio": spread(rates(turns, "pass_seconds") / rates(reference, "pass_seconds")),
+        "step_ratio": spread(rates(turns, *SECONDS) / rates(reference, *SECONDS)),
+        "tokens_per_second": spread(rates(turns, "pass_seconds")),
+        "padding": 1 - float(column(turns, "tokens").sum() / column(turns, "positions").sum()),
+        "mfu": spread(column(turns, "flops") / column(turns, "pass_seconds") / gemm_flops_per_second),
         "rounds": turns,
     }

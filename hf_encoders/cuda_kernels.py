@@ -21,7 +21,7 @@ from hf_encoders.models.encoder_tokens import FlatTokens
 
 
 def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dropout: float) -> torch.Tensor | None:
-    """Attention within sequences of any length: `(N, A, H)` each -> `(N, A, H)`; None if torch has no kernel for them.
+    """Attend within sequences of any length: `(N, A, H)` each -> `(N, A, H)`; None if torch has no kernel for them.
 
     Flash attention in 16 bits, memory-efficient attention in float32. torch's tensors of nested sequences lead to the
     same kernels, by way of more Python than the GPU needs time.
@@ -45,7 +45,7 @@ def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dro
 
 
 def has_flash_attention(dtype: torch.dtype, width: int) -> bool:
-    """Whether torch has flash attention for heads of this type and width, and it is not switched off."""
+    """Return whether torch has flash attention for heads of this type and width, and it is not switched off."""
     # Wider heads have no backward pass on some devices.
     has_kernel = dtype in (torch.float16, torch.bfloat16) and width <= 192 and computes_bfloat16()
     is_built = torch.version.hip is None or torch.backends.cuda.is_flash_attention_available()
@@ -53,18 +53,18 @@ def has_flash_attention(dtype: torch.dtype, width: int) -> bool:
 
 
 def has_efficient_attention(dtype: torch.dtype) -> bool:
-    """Whether torch has memory-efficient attention for heads of this type, and it is not switched off."""
+    """Return whether torch has memory-efficient attention for heads of this type, and it is not switched off."""
     has_kernel = dtype in (torch.float32, torch.float16) or (dtype == torch.bfloat16 and computes_bfloat16())
     return has_kernel and torch.backends.cuda.mem_efficient_sdp_enabled()
 
 
 def computes_bfloat16() -> bool:
-    """Whether the device computes in bfloat16, as those since Ampere do, which flash attention needs too."""
+    """Return whether the device computes in bfloat16, as those since Ampere do, which flash attention needs too."""
     return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def bounds_of(tokens: FlatTokens, device: torch.device) -> tuple[torch.Tensor, int]:
-    """Start of each sequence and N, `(S + 1,)` of int32, and the length of the longest; once per forward pass."""
+    """Return the start of each sequence and N, `(S + 1,)` of int32, and the longest length; once per forward pass."""
     name = "bounds", device  # of a model in parts on several devices
     if name not in tokens.derived:
         bounds = tokens.cu_seq_lens
@@ -75,13 +75,13 @@ def bounds_of(tokens: FlatTokens, device: torch.device) -> tuple[torch.Tensor, i
 
 
 def padded_heads(heads: Heads) -> Heads:
-    """Columns of zeros up to a width that the kernels take, a multiple of 8: `(N, A, H)` each."""
+    """Add columns of zeros up to a width that the kernels take, a multiple of 8: `(N, A, H)` each."""
     padding = -heads[0].shape[-1] % 8
     return tuple(nn.functional.pad(x, (0, padding)) for x in heads) if padding else heads
 
 
 def flash_attention(heads: Heads, bounds: torch.Tensor, longest: int, scaling: float, dropout: float) -> torch.Tensor:
-    """Torch's flash attention, in 16 bits: `(N, A, H)` each, the bounds of sequences as int32 -> `(N, A, H)`."""
+    """Call torch's flash attention, in 16 bits: `(N, A, H)` each, bounds of sequences as int32 -> `(N, A, H)`."""
     lengths = (bounds, bounds, longest, longest)
     context, *_ = torch.ops.aten._flash_attention_forward(*heads, *lengths, dropout, False, False, scale=scaling)
     return context
@@ -111,7 +111,7 @@ def one_copy_of_each_parameter(model: PreTrainedModel) -> Iterator[None]:
 
 
 def parameters_of(linear: nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of a layer; in `dtype` on CUDA.
+    """Return weight and bias of a layer; in `dtype` on CUDA.
 
     A cast weight stays for the backward pass there: memory is less scarce than launches.
     """
@@ -121,7 +121,7 @@ def parameters_of(linear: nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, 
 
 
 def _joined(parameters: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Parameters one below the other, in `dtype`."""
+    """Return parameters one below the other, in `dtype`."""
     copies, name = _copies.get(), (dtype, *map(id, parameters))
     if copies is not None and name in copies:
         return copies[name][1]
@@ -132,7 +132,7 @@ def _joined(parameters: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.T
 
 
 def project_each(linears: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
-    """`project` by each of several layers; on CUDA in one product, of which the results are views."""
+    """Project by each of several layers; on CUDA in one product, of which the results are views."""
     is_on_cuda = hidden_states.device.type == "cuda"
     if not is_on_cuda or not all(can_recompute(linear, hidden_states, None) for linear in linears):
         return [project(linear, hidden_states) for linear in linears]

@@ -1,4 +1,4 @@
-"""Loading configurations and weights from a folder or the Hub, for the command line.
+"""Load configurations and weights from a folder or the Hub, for the command line.
 
 Anything missing, damaged or of another kind is a `ValueError` that names the option, its value and the remedy.
 """
@@ -22,17 +22,8 @@ from huggingface_hub.errors import (
     StrictDataclassError,
 )
 from safetensors import SafetensorError, safe_open
-from transformers import (
-    AutoConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
-from transformers.utils import (
-    SAFE_WEIGHTS_INDEX_NAME,
-    SAFE_WEIGHTS_NAME,
-    cached_file,
-    find_adapter_config_file,
-)
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, find_adapter_config_file
 
 from hf_encoders.inputs import REMEDY, check_checkpoint, check_model, first_line
 from hf_encoders.models.encoder_checkpoints import refuse_shards_elsewhere
@@ -96,8 +87,8 @@ def read_config(
             try:
                 return config_class.from_pretrained(str(source), local_files_only=is_local(source, option))
             except StrictDataclassError as error:
-                said = " ".join(str(error).split())
-                raise ValueError(f"{what}: config.json is not of this kind of model ({said}): {REMEDY}") from error
+                problem = " ".join(str(error).split())
+                raise ValueError(f"{what}: config.json is not of this kind of model ({problem}): {REMEDY}") from error
     raise ValueError(f"{what}: config.json has model_type={model_type!r}; this package has {known}: {other_family}.")
 
 
@@ -121,7 +112,7 @@ def _unwritten_model_type(source: str | Path, fields: dict[str, Any]) -> str | N
 
 
 def _weight_names(source: str | Path) -> list[str]:
-    """Names of the weights in a checkpoint's safetensors file, or in its index of shards; none if it has neither."""
+    """Return the names of the weights in a safetensors file or an index of shards; none without either."""
     try:
         if file := optional_file(source, SAFE_WEIGHTS_NAME):
             with safe_open(file, framework="pt") as weights:
@@ -265,16 +256,7 @@ def _check_layers(name: str, config: PreTrainedConfig, option: str) -> None:
 
 
 def check_loaded(model: PreTrainedModel, unexpected: Iterable[str], what: str) -> None:
-    """Reject a checkpoint with damaged weights, or with layers beyond those of its configuration.
-
-    Args:
-        model (`PreTrainedModel`): The model.
-        unexpected (`Iterable[str]`): Names of weights that only the checkpoint has.
-        what (`str`): Its name, for messages.
-
-    Raises:
-        ValueError: if a weight is not finite, or the checkpoint has layers beyond those of its configuration.
-    """
+    """Raise ValueError for weights that are not finite, or `unexpected` ones of layers beyond the configuration's."""
     weights, prefix = model.state_dict(), f"{model.base_model_prefix}."
     for name, value in weights.items():
         if value.is_floating_point() and not value.isfinite().all():
@@ -288,7 +270,7 @@ def check_loaded(model: PreTrainedModel, unexpected: Iterable[str], what: str) -
 
 
 def fingerprint(model: PreTrainedModel) -> str:
-    """16 hexadecimal digits that differ where a weight does; the same for every file format and device."""
+    """Return 16 hexadecimal digits that differ where a weight does; the same for every file format and device."""
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode())

@@ -23,19 +23,19 @@ _registered: list[type["EncoderConfig"]] = []
 
 
 def configurations() -> tuple[type["EncoderConfig"], ...]:
-    """The configuration class of each family; the first call registers them."""
+    """Return the configuration class of each family; the first call registers them."""
     register()
     return tuple(_registered)
 
 
 def family_names() -> list[str]:
-    """The `model_type` of each family, also of your own ones; imports none of them."""
+    """Return the `model_type` of each family, also of your own ones; imports none of them."""
     added = (config_class.model_type for config_class in _registered)
     return list(dict.fromkeys([*(name.replace("_", "-") for name in FAMILIES), *added]))
 
 
 def vocabulary_kinds() -> dict[str, tuple[str, int]]:
-    """The first family with each kind of vocabulary, and its default number of entries; imports none of them.
+    """Return the first family with each kind of vocabulary, and its default number of entries; imports none of them.
 
     >>> vocabulary_kinds()["bpe"]
     ('roberta', 50265)
@@ -48,7 +48,7 @@ def vocabulary_kinds() -> dict[str, tuple[str, int]]:
 
 
 def config_class_of(family: str) -> type["EncoderConfig"]:
-    """The configuration class of a family, by its `model_type`.
+    """Return the configuration class of a family, by its `model_type`.
 
     Raises:
         ValueError: if there is no such family.
@@ -83,7 +83,7 @@ def register() -> None:
 
 
 def add_family(config_class: type["EncoderConfig"]) -> None:
-    """Register your own family; its models are in the modules that `AUTO_MAP` names, beside the configuration's."""
+    """Register your own family; its models are in the modules that `AUTO_MAP` names, next to the configuration's."""
     register()
     _add_family(config_class)
 

@@ -88,9 +88,9 @@ def check(arguments: argparse.Namespace) -> None:
     """Refuse paths that are wrong, and numbers out of range."""
     for name, least in LEAST.items():
         value = getattr(arguments, name)
-        value = min(value) if isinstance(value, list) else value
-        if value is not None and value < least:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}.")
+        for number in value if isinstance(value, list) else [value]:
+            if number is not None and number < least:
+                raise ValueError(f"--{name.replace('_', '-')} {number}: must be at least {least}.")
     if not 0 <= arguments.dropout < 1:
         raise ValueError(f"--dropout {arguments.dropout}: must be a probability in [0, 1).")
     check_text_files(arguments.text or (), "--text")
@@ -154,10 +154,9 @@ def make_settings(arguments: argparse.Namespace) -> list["Setting"]:
         is_long = length > 128
         default = "documents" if is_long and arguments.device == "cuda" else "paragraphs"
         batch_size = arguments.batch_size or SIZES[size][3][arguments.device][is_long]
+        effort = (dtype, arguments.dropout, arguments.rounds, arguments.steps, arguments.device, arguments.seed)
         for examples in arguments.examples or [default]:
-            rows = {"examples": examples, "length": length, "batch_size": batch_size, "dropout": arguments.dropout}
-            effort = {name: getattr(arguments, name) for name in ("rounds", "steps", "device", "seed")}
-            settings.append(Setting(family=family, size=size, task=task, dtype=dtype, **rows, **effort))
+            settings.append(Setting(family, size, examples, length, batch_size, task, *effort))
     return settings
 
 

@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 import transformers
 from transformers import AutoTokenizer, pipeline
 
 from tests.hub.remote_process import run_without_package
-from tests.hub.tiny_checkpoints import FAMILIES, SIZES, TEXTS, Family, make_model, make_tokenizer, save_checkpoint
+from tests.hub.tiny_checkpoints import (
+    FAMILIES,
+    SIZES,
+    TEXTS,
+    Family,
+    assert_same_answers,
+    make_model,
+    make_tokenizer,
+    save_checkpoint,
+)
 
 
 TASKS = {
@@ -29,8 +37,6 @@ OPTIONS = {
     "token-classification": {"ignore_labels": []},
     "feature-extraction": {},
 }
-# fp32 sums over rows of another length.
-TOLERANCE = 1e-5
 
 RUN_PIPELINES = """
 import json
@@ -87,36 +93,15 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Remote:
     return Remote(folders, run_without_package(RUN_PIPELINES, base / "home", argument))
 
 
-def assert_same_answers(found: Any, expected: Any) -> None:
-    """Equal in structure, words and places; scores and features up to `TOLERANCE`."""
-    assert type(found) is type(expected)
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for name in expected:
-            assert_same_answers(found[name], expected[name])
-    elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same_answers(one, other)
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=0, abs=TOLERANCE)
-    else:
-        assert found == expected
-
-
 @pytest.mark.processes
 @each_case
-def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family, task: str) -> None:
-    found = remote.answers[f"{family.name}/{task}"]
-    assert found["module"].startswith("transformers_modules.")
-    assert found["module"].endswith(f".modeling_{family.file}")
-    assert found["tokenizer"] == family.tokenizer_class.__name__
-
-
-@pytest.mark.processes
-@each_case
-def test_padding_in_a_batch_changes_no_answer(remote: Remote, family: Family, task: str) -> None:
+def test_pipeline_from_a_directory_runs_our_code_and_padding_changes_no_answer(
+    remote: Remote, family: Family, task: str
+) -> None:
     answers = remote.answers[f"{family.name}/{task}"]
+    assert answers["module"].startswith("transformers_modules.")
+    assert answers["module"].endswith(f".modeling_{family.file}")
+    assert answers["tokenizer"] == family.tokenizer_class.__name__
     batched, single = answers["batched"], answers["single"]
     if task == "feature-extraction":
         short, long = (len(features[0]) for features in single)
@@ -154,21 +139,3 @@ def test_pipeline_of_an_instance_answers_the_same(
     assert_same_answers(
         json.loads(json.dumps(found, default=float)), remote.answers[f"{family.name}/{task}"]["single"]
     )
-
-
-def test_fill_mask_prefers_the_word_it_was_taught() -> None:
-    """Not only equal answers but a right one: the model is trained on one sentence until it knows it."""
-    family = FAMILIES[0]
-    tokenizer = make_tokenizer(family)
-    model = make_model(family, "AutoModelForMaskedLM").train()
-    masked, full = tokenizer([f"the {tokenizer.mask_token} sat", "the dog sat"], return_tensors="pt")["input_ids"]
-    labels = full.where(masked == tokenizer.mask_token_id, -100)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(10):
-        model(input_ids=masked[None], labels=labels[None]).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    pipe = pipeline("fill-mask", model=model.eval(), tokenizer=tokenizer, device="cpu")
-    best = pipe(f"the {tokenizer.mask_token} sat")[0]
-    assert best["token_str"] == "dog"
-    assert best["score"] > 0.9

@@ -27,7 +27,15 @@ from hf_encoders import HfeBertForMaskedLM, HfeBertForQuestionAnswering, Squad
 from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
 from tests.hub.loopback_hub import LoopbackHub, online
 from tests.hub.remote_process import run_without_package
-from tests.hub.tiny_checkpoints import BERT, FAMILIES, Family, make_model, make_tokenizer, save_checkpoint
+from tests.hub.tiny_checkpoints import (
+    BERT,
+    FAMILIES,
+    Family,
+    assert_same_answers,
+    make_model,
+    make_tokenizer,
+    save_checkpoint,
+)
 
 
 HEAD = "AutoModelForQuestionAnswering"
@@ -42,7 +50,6 @@ EXAMPLES = [
     {"question": "a mat", "context": "the cat"},
 ]
 OPTIONS = {"top_k": 3, "max_seq_len": 30, "doc_stride": 4, "max_question_len": 8, "handle_impossible_answer": True}
-TOLERANCE = 1e-5  # fp32 sums over rows of another length
 
 ANSWER = """
 import transformers
@@ -103,16 +110,6 @@ def pipeline_of(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **options: Any
 ) -> HfeQuestionAnsweringPipeline:
     return HfeQuestionAnsweringPipeline(model=model, tokenizer=tokenizer, device="cpu", **options)
-
-
-def assert_same_answers(found: Any, expected: Any) -> None:
-    if isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same_answers(one, other)
-    else:
-        assert {**found, "score": 0} == {**expected, "score": 0}
-        assert found["score"] == pytest.approx(expected["score"], rel=0, abs=TOLERANCE)
 
 
 @pytest.mark.processes

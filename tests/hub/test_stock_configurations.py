@@ -14,6 +14,7 @@ from tests.hub.tiny_checkpoints import (
     BERT,
     FAMILIES,
     Family,
+    built_in,
     make_batch,
     make_config,
     make_model,
@@ -35,6 +36,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @each_family
 def test_remote_code_takes_transformers_own_configuration(family: Family, folders: dict[str, Path]) -> None:
+    """With weights, and without, by `AutoModel.from_config`."""
     folder = folders[family.name]
     config = AutoConfig.from_pretrained(folder, output_hidden_states=True)
     assert type(config).__module__.startswith("transformers.models.")
@@ -43,32 +45,21 @@ def test_remote_code_takes_transformers_own_configuration(family: Family, folder
     model = auto_class.from_pretrained(folder, config=config, trust_remote_code=True)
     assert type(model).__module__.startswith("transformers_modules.")
     assert type(model.config).__name__ == family.config_class.__name__
-    assert model.config._attn_implementation == "eager"
-    assert model.config.name_or_path == str(folder)
+    assert model.config._attn_implementation == "eager" and model.config.name_or_path == str(folder)
     expected = auto_class.from_pretrained(folder, trust_remote_code=True, attn_implementation="eager")
     outputs = model(**batch)
     torch.testing.assert_close(outputs.logits, expected(**batch).logits, atol=0, rtol=0)
     assert len(outputs.hidden_states) == model.config.num_layers_passed + 1
-
-
-@each_family
-def test_remote_code_is_built_from_transformers_own_configuration(family: Family, folders: dict[str, Path]) -> None:
-    """The weights come later: `AutoModel.from_config`."""
-    folder = folders[family.name]
-    config = AutoConfig.from_pretrained(folder)
-    model = AutoModel.from_config(config, trust_remote_code=True)
-    assert type(model.config).__name__ == family.config_class.__name__
-    expected = AutoModel.from_pretrained(folder, trust_remote_code=True)
-    assert {name: value.shape for name, value in model.state_dict().items()} == {
-        name: value.shape for name, value in expected.state_dict().items()
-    }
+    fresh = AutoModel.from_config(AutoConfig.from_pretrained(folder), trust_remote_code=True)
+    assert type(fresh.config).__name__ == family.config_class.__name__
+    shapes, expected_shapes = ({n: p.shape for n, p in m.base_model.named_parameters()} for m in (fresh, model))
+    assert expected_shapes.items() <= shapes.items()
 
 
 @each_family
 def test_transformers_own_class_takes_our_configuration(family: Family, folders: dict[str, Path]) -> None:
     folder, batch = folders[family.name], make_batch(family)
-    name = family.config_class.AUTO_MAP[family.token_head].rpartition(".")[2].removeprefix("Hfe")
-    stock_class = getattr(transformers, name)
+    stock_class = getattr(transformers, built_in(family, family.token_head))
     model = stock_class.from_pretrained(folder, config=family.config_class.from_pretrained(folder))
     expected = stock_class.from_pretrained(folder)
     torch.testing.assert_close(model(**batch).logits, expected(**batch).logits, atol=0, rtol=0)

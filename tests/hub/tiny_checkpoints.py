@@ -7,6 +7,7 @@ import importlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -195,6 +196,23 @@ def labels_for(family: Family, head: str, batch: dict[str, torch.Tensor]) -> dic
         "AutoModelForQuestionAnswering": {"start_positions": [1, 3], "end_positions": [2, 5]},
         "AutoModelForMultipleChoice": {"labels": [1]},
     }[head]
+
+
+def assert_same_answers(answers: Any, expected: Any) -> None:
+    """Answers of pipelines: equal in structure, words and places; scores and features up to 1e-5."""
+    assert type(answers) is type(expected)
+    if isinstance(expected, dict):
+        assert answers.keys() == expected.keys()
+        for name in expected:
+            assert_same_answers(answers[name], expected[name])
+    elif isinstance(expected, list):
+        assert len(answers) == len(expected)
+        for answer, other in zip(answers, expected, strict=True):
+            assert_same_answers(answer, other)
+    elif isinstance(expected, float):
+        assert answers == pytest.approx(expected, rel=0, abs=1e-5)  # fp32 sums over rows of another length
+    else:
+        assert answers == expected
 
 
 def built_in(family: Family, auto_class: str) -> str:

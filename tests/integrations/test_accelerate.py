@@ -75,8 +75,7 @@ def test_from_pretrained_with_a_device_map(model_class: type[PreTrainedModel], t
     assert_equal_outputs(model, whole)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model_class", [*BASE_MODELS, *HEADS])
+@pytest.mark.parametrize("model_class", PRETRAINING)
 def test_load_checkpoint_and_dispatch(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     whole = saved(model_class, tmp_path / "model")
     with init_empty_weights():

@@ -87,9 +87,13 @@ def assert_none_is_bypassed(model_class: type[PreTrainedModel], kind: str, dtype
     torch.testing.assert_close(merged.eval()(**batch).loss, loss, atol=tolerance, rtol=tolerance)
 
 
+IN_16_BITS = [(model_class, torch.bfloat16) for model_class in PRETRAINING]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("model_class", [*PRETRAINED, *ADAPTED])
+@pytest.mark.parametrize(
+    ("model_class", "dtype"), [*((kind, torch.float32) for kind in (*PRETRAINED, *ADAPTED)), *IN_16_BITS]
+)
 def test_no_adapter_is_bypassed(model_class: type[PreTrainedModel], dtype: torch.dtype) -> None:
     """With one on every linear, and with one on all linears of one name: those beside them are still ours alone."""
     model = tiny_model(model_class)

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from tests.hub.remote_process import run_without_package
-from tests.hub.tiny_checkpoints import FAMILIES, TEXTS, Family, make_model, save_checkpoint
+from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, TEXTS, Family, make_model, save_checkpoint
+
+
+# Of each kind of encoder one: with and without shared layers, with and without pooler, padded on either side.
+CHOSEN = (BERT, ALBERT, *(family for family in FAMILIES if family.name in ("xlm", "xlnet")))
 
 
 SNIPPET = """
@@ -101,7 +105,7 @@ def as_native(folder: Path, target: Path) -> Path:
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], Path]]:
     """What the process found, and the folder it saved to, for each family and way."""
     folders = {}
-    for family in FAMILIES:
+    for family in CHOSEN:
         place = tmp_path_factory.mktemp(family.name)
         ours = save_checkpoint(make_model(family, "AutoModel"), family, place / "ours")
         native = as_native(ours, place / "native")
@@ -114,7 +118,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[st
 
 @pytest.mark.processes
 @pytest.mark.parametrize("trust", [False, True], ids=["native", "our code"])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", CHOSEN, ids=lambda family: family.name)
 def test_encodes_trains_and_is_saved(
     family: Family, trust: bool, answers: dict[str, tuple[dict[str, Any], Path]]
 ) -> None:
