@@ -284,7 +284,6 @@ class DialogueLanguageModelling(SentencePairObjective):
     name = "dialogue"
     title = "dialogue language modelling"
     label_1 = "of the examples (three turns; token types 0 query, 1 response) with a turn from another dialogue"
-    single_label_1 = ""
     terms = (MASKED_TOKENS, dataclasses.replace(SENTENCE_PAIRS, items="dialogues"))
     dataset_class = Dialogues
     example_options = DialogueRule

@@ -186,8 +186,12 @@ class ReusedChunks(DocumentChunks):
         if not isinstance(reuse, bool):
             raise ValueError(f"reuse={reuse!r} must be true or false.")
         self.num_reused = max_length // 2 if reuse else 0
-        self.if_no_room = "leave out reuse, which takes half of it" if reuse else "give text of shorter sentences"
-        super().__init__(documents, max_length, seed, redraw, epochs_per_draw, dupe_factor, **rule)
+        draws = redraw, epochs_per_draw, dupe_factor
+        try:
+            super().__init__(documents, max_length - self.num_reused, seed, *draws, **rule)
+        except ValueError as error:
+            hint = " Or leave out reuse, which takes half of max_length." if reuse else ""
+            raise ValueError(f"{error}{hint}") from error
 
     def example(self, index: int) -> ChunkExample:
         """Return chunk `index` of the current epoch and the text before it."""

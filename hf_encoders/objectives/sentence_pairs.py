@@ -38,6 +38,7 @@ from filelock import FileLock
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
+from hf_encoders.inputs import is_number
 from hf_encoders.objectives.batch import IGNORED, Row
 from hf_encoders.objectives.dataset import CorpusDataset, Example, Segment, refuse_unknown_options, with_options_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
@@ -79,16 +80,15 @@ class ChunkRule:
     put_back: bool = False
 
     def __post_init__(self):
+        share = self.short_sequence_probability
         if self.segments not in ("runs", "sentences"):
             raise ValueError(f"segments={self.segments!r} is not known: use 'runs' or 'sentences'.")
-        share = self.short_sequence_probability
-        if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        if not (is_number(share) and 0 <= share <= 1):
             raise ValueError(f"short_sequence_probability={share!r} must be in [0, 1]; BERT uses 0.1.")
         if self.put_back and not self.original_code:
             raise ValueError("put_back=True needs original_code=True, as in presets.BERT_CHUNKS: leave it out.")
-        for name in ("short_sequence_probability", "original_code"):
-            if self.segments == "sentences" and getattr(self, name) != getattr(ChunkRule, name):
-                raise ValueError(f"{name}: no effect with segments='sentences'; leave it out.")
+        if self.segments == "sentences" and (share, self.original_code) != (0.1, False):
+            raise ValueError("short_sequence_probability, original_code: no effect with segments='sentences'.")
 
 
 # A row for each chunk of an epoch, in the order of the text; positions count the corpus's tokens.
@@ -107,28 +107,16 @@ CHUNK = np.dtype(
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class ChunkExample(Example):
-    """A chunk, before a pair is made of it: its two segments, or one for a chunk of a single sentence.
+    """A chunk, before a pair is made of it: its two segments, or one for a chunk of a single sentence."""
 
-    Args:
-        replacement (`Segment`, *optional*): Segment from elsewhere that a negative of next-sentence prediction has in
-            place of its second one; None for positives.
-        has_next (`bool`): Whether it has a label in next-sentence prediction.
-        has_order (`bool`): Whether it has one in sentence-order prediction.
-        begin (`int`): Its first token in the corpus.
-        reused (`Segment`, *optional*): Text before it, for XLNet.
-        num_documents (`int`): Documents of the corpus; 0 for a row of a plain dataset, which has no others.
-        max_length (`int`): Longest example in tokens, special tokens included; original chunks may be longer.
-        rule (`ChunkRule`): How it was cut.
-    """
-
-    replacement: Segment | None = None
-    has_next: bool
-    has_order: bool
-    begin: int = 0
-    reused: Segment | None = None
-    num_documents: int = 0
-    max_length: int
-    rule: ChunkRule
+    has_next: bool  # whether it has a label in next-sentence prediction
+    has_order: bool  # whether it has one in sentence-order prediction
+    replacement: Segment | None = None  # second segment of a negative of next-sentence prediction, from elsewhere
+    begin: int = 0  # its first token in the corpus
+    reused: Segment | None = None  # text before it, for XLNet
+    num_documents: int = 0  # of the corpus; 0 for a row of a plain dataset, which has no others
+    max_length: int  # of an example in tokens, special tokens included; original chunks may be longer
+    rule: ChunkRule  # how it was cut
 
     def with_segments(self, texts: Sequence[Segment], **options: Any) -> Example:
         """Return an example of other segments; `options` are arguments of `Example`."""
@@ -151,19 +139,10 @@ class ChunkExample(Example):
             )
 
 
-def cut_corpus(corpus: FlatCorpus, max_length: int, rule: ChunkRule, key: Key) -> np.recarray:
-    """Cut a corpus without empty documents and sentences for an epoch: rows of `CHUNK`.
-
-    `key` is that of the first chunk.
-    """
-    cut = original_chunks if rule.original_code else whole_sentence_chunks
-    return cut(corpus, max_length - SPECIAL_TOKENS, rule, generator(key, RandomStream.CHUNKS))
-
-
 def whole_sentence_chunks(
     corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: np.random.Generator
 ) -> np.recarray:
-    """Cut documents into chunks of at most `capacity` tokens, by the three rules above."""
+    """Cut documents into chunks of at most `capacity` tokens, by the three rules above; rows of `CHUNK`."""
     lengths, sizes = np.diff(corpus.sentence_offsets), []
     for first, last in pairwise(corpus.document_offsets.tolist()):
         for run in runs_of(lengths[first:last].tolist(), RUN_LENGTH * capacity, random):
@@ -244,7 +223,7 @@ def partners(
     capacity: int,
     random: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Find pairs of chunks of two documents whose second segments differ, are about as long, and fit if exchanged."""
+    """Find chunks of two documents whose second segments differ, are about as long, and fit if exchanged."""
     documents = np.searchsorted(corpus.document_starts, begin, "right").tolist()
     firsts, seconds = (middle - begin).tolist(), (end - middle).tolist()
     candidates = random.permutation(np.flatnonzero(middle < end))
@@ -381,9 +360,6 @@ class DocumentChunks(CorpusDataset):
     [[[10, 11], [12]], [[13, 14, 15]], [[16]], [[20, 21], [22]]]
     """
 
-    num_reused = 0  # tokens of other text that a subclass puts into an example before its chunk
-    if_no_room = "train without a pair objective (mlm)"
-
     @with_options_of(ChunkRule)
     def __init__(
         self,
@@ -396,10 +372,10 @@ class DocumentChunks(CorpusDataset):
         **rule: Any,
     ):
         refuse_unknown_options(self, rule, ChunkRule.__dataclass_fields__)
-        check_pair_length(max_length - self.num_reused)
+        check_pair_length(max_length)
         self.rule, self.max_length = ChunkRule(**rule), max_length
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
-        if np.diff(self.corpus.document_offsets).max(initial=0) < 2:
+        if self.corpus.document_lengths.max(initial=0) < 2:
             raise ValueError(
                 "documents holds no document of two sentences, and a sentence pair needs one: separate documents by "
                 "blank lines and put several sentences into each, or train without a pair objective (mlm)."
@@ -410,9 +386,9 @@ class DocumentChunks(CorpusDataset):
         self.num_chunks = len(chunks)
         if not (chunks.middle < chunks.end).any():
             raise ValueError(
-                f"max_length={self.max_length} leaves no room for two neighbouring sentences of documents, which are "
-                f"{np.diff(self.corpus.sentence_offsets).mean():.0f} tokens long on average: raise it, or "
-                f"{self.if_no_room}."
+                f"max_length={max_length} leaves no room for two neighbouring sentences of documents, which are "
+                f"{self.corpus.sentence_lengths.mean():.0f} tokens long on average: raise it, or train without a pair "
+                "objective (mlm)."
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -443,7 +419,9 @@ class DocumentChunks(CorpusDataset):
             file, outdated = (self.plans / f"{self.seed}-{number}.npy" for number in (draw, draw - 2))
             with FileLock(f"{file}.lock"):
                 if not file.exists():
-                    np.save(file, cut_corpus(self.corpus, self.max_length - self.num_reused, self.rule, key))
+                    cut = original_chunks if self.rule.original_code else whole_sentence_chunks
+                    capacity, random = self.max_length - SPECIAL_TOKENS, generator(key, RandomStream.CHUNKS)
+                    np.save(file, cut(self.corpus, capacity, self.rule, random))
                     outdated.unlink(missing_ok=True)
             chunks = np.load(file, mmap_mode="r").view(np.recarray)
             rotation = generator(key, RandomStream.CHUNK_ROTATION).integers(max(len(chunks), 1))
@@ -472,11 +450,9 @@ class DocumentChunks(CorpusDataset):
 
 def check_pair_length(max_length: int) -> None:
     """Raise ValueError for a length without room for a token in each segment."""
-    if not isinstance(max_length, (int, np.integer)) or max_length < SPECIAL_TOKENS + 2:
-        raise ValueError(
-            f"max_length={max_length} must be a whole number of at least {SPECIAL_TOKENS + 2}, which leaves room for "
-            "a pair of sentences."
-        )
+    least = SPECIAL_TOKENS + 2
+    if not isinstance(max_length, (int, np.integer)) or max_length < least:
+        raise ValueError(f"max_length={max_length} must be a whole number of at least {least}, for a pair of tokens.")
 
 
 def next_sentence_pair(chunk: ChunkExample) -> Example:
@@ -557,7 +533,7 @@ def chunk_of_sentences(sentences: list[np.ndarray], key: Key, max_length: int) -
 
 
 class SentencePairCollator(DataCollatorForMaskedLM):
-    """Base of the pair collators: `[CLS] A [SEP] B [SEP]`, token types, masking, one label per pair.
+    """Mask sentence pairs and make a batch: `[CLS] A [SEP] B [SEP]`, token types, one label per pair.
 
     Token types are 0 up to the first `[SEP]`, then 1. A subclass sets `pair_of` and `LABEL_NAME`.
 
@@ -565,8 +541,7 @@ class SentencePairCollator(DataCollatorForMaskedLM):
         tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
         max_length (`int`, *optional*): Longest example in tokens, special tokens included; longer pairs are truncated.
             `None` takes that of the dataset; rows of a plain dataset need it.
-        label_name (`str`, *optional*, defaults to `LABEL_NAME`): Name of the pair label in the batch, an argument of
-            the model's `forward`.
+        label_name (`str`, *optional*, defaults to `LABEL_NAME`): Argument of the model's `forward` for the pair label.
         options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
     """
 
@@ -596,8 +571,7 @@ class SentencePairCollator(DataCollatorForMaskedLM):
             )
         if self.max_length not in (None, example.max_length):
             raise ValueError(
-                f"max_length={self.max_length} of the data collator is not the dataset's, {example.max_length}: leave "
-                "it out of the collator."
+                f"max_length={self.max_length} is not the dataset's, {example.max_length}: leave it out here."
             )
         return self.pair_of(example)
 
@@ -629,9 +603,6 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     single sentence, which makes no pair. Negatives exchange their second segments, so every token of the text is in
     exactly one example of an epoch (`whole_sentence_chunks`).
 
-    Args:
-        tokenizer, max_length, label_name, options: As in `SentencePairCollator`.
-
     Input: examples of `DocumentChunks`; rows of a plain dataset have no other documents, and are refused.
 
     Output: as `DataCollatorForMaskedLM`, with `token_type_ids` and `next_sentence_label` `(B,)`.
@@ -662,9 +633,6 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     `sentence_order_label` is 0 for pairs in order and 1 for swapped ones; -100 for a chunk of a single sentence or
     with a part of one, and where the lengths of the segments would predict the label (`whole_sentence_chunks`).
 
-    Args:
-        tokenizer, max_length, label_name, options: As in `SentencePairCollator`.
-
     Input: examples of `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which as many as
         fit are taken from a random one on.
 
@@ -690,18 +658,11 @@ SAME_HALF = 0.02  # difference from one half that is rounding, and sampling of f
 
 
 class SentencePairObjective(MaskedLanguageModelling):
-    """Masked tokens and one binary label per sentence pair.
+    """Masked tokens and one binary label per sentence pair."""
 
-    Attributes:
-        title (`str`): The pair task, for the card.
-        label_1 (`str`): Which pairs have label 1, for the card, after the share that has it.
-        single_label_1 (`str`): Added if chunks of one sentence get a random second segment and label 1.
-        collator_class (`type`): Makes the pairs.
-    """
-
-    title: ClassVar[str]
-    label_1: ClassVar[str]
-    single_label_1: ClassVar[str]
+    title: ClassVar[str]  # the pair task, for the card
+    label_1: ClassVar[str]  # which pairs have label 1, for the card, after the share that has it
+    single_label_1: ClassVar[str] = ""  # added if chunks of one sentence get a random second segment and label 1
     terms = (MASKED_TOKENS, SENTENCE_PAIRS)
     auto_class = "AutoModelForPreTraining"
     dataset_class = DocumentChunks

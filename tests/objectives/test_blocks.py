@@ -37,8 +37,7 @@ def test_doc_sentences_end_with_their_document():
     ]
 
 
-@pytest.mark.parametrize("cross_documents", [True, False])
-@pytest.mark.parametrize("max_length", [3, 7, 16, 100])
+@pytest.mark.parametrize(("max_length", "cross_documents"), [(3, True), (7, False), (16, True), (100, False)])
 def test_every_token_is_in_one_block_and_no_block_is_too_long(cross_documents, max_length):
     random = np.random.default_rng(0)
     numbers = iter(range(10, 10**6))
@@ -93,8 +92,7 @@ def with_last_separator(dataset):
     return [[*text(dataset[i]), 2] for i in range(len(dataset))]
 
 
-@pytest.mark.parametrize("longest", [4, 14])
-@pytest.mark.parametrize("max_length", [5, 9, 12, 30])
+@pytest.mark.parametrize(("max_length", "longest"), [(5, 4), (9, 14), (12, 4), (30, 14)])
 def test_sentence_separators_make_the_blocks_of_fairseq(max_length, longest):
     random = np.random.default_rng(max_length)
     documents = [
@@ -128,9 +126,10 @@ def stream_of(documents, separators, cross_documents):
     return [[item for unit in stream for item in [*unit, 2]][:-1] for stream in units]
 
 
-@pytest.mark.parametrize("cross_documents", [True, False])
-@pytest.mark.parametrize("separators", [True, False])
-@pytest.mark.parametrize("max_length", [3, 4, 9, 23])
+@pytest.mark.parametrize(
+    ("max_length", "separators", "cross_documents"),
+    [(3, True, True), (4, True, False), (9, False, True), (23, False, False), (23, True, True)],
+)
 def test_streams_are_cut_wherever_a_block_is_full(max_length, separators, cross_documents):
     random = np.random.default_rng(max_length)
     documents = [
@@ -147,16 +146,6 @@ def test_streams_are_cut_wherever_a_block_is_full(max_length, separators, cross_
     without = [block[block[0] == 2 : len(block) - (block[-1] == 2)] for block in expected if block != [2]]
     assert found == without
     assert len(without) > 30 and any(len(block) == capacity for block in found)
-
-
-def test_a_stream_has_one_separator_between_documents():
-    documents = datasets.Dataset.from_dict({"input_ids": DOCUMENTS})
-    options = {"sentence_separators": True, "whole_sentences": False, "redraw": False}
-    dataset = SentenceBlocks(documents, 14, **options)
-    assert [text(dataset[i]) for i in range(len(dataset))] == [
-        [10, 11, 12, 2, 13, 14, 2, 20, 21, 2, 30],
-        [31, 32, 33, 34, 35, 36, 37, 38, 39],
-    ]
 
 
 def test_streams_do_not_keep_long_sentences_whole():

@@ -201,7 +201,7 @@ def test_wrong_examples_are_named() -> None:
     with pytest.raises(ValueError, match="reuse=1"):
         make_chunks(reuse=1)
     sentences = datasets.Dataset.from_dict({"input_ids": [[[9] * 6] * 4]})
-    with pytest.raises(ValueError, match="max_length=24 .* leave out reuse"):
+    with pytest.raises(ValueError, match="max_length=12 .* leave out reuse"):
         ReusedChunks(sentences, max_length=24, reuse=True)
     with pytest.raises(ValueError, match="ids from 3 to 60, .* give the collator the tokenizer"):
         collator([{"input_ids": [60, 9, SEP, CLS]}])

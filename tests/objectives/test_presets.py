@@ -199,14 +199,6 @@ def test_roberta_whole_words_are_counted_and_decided_as_words(space_marked_piece
     assert (is_mask[:, 0] == is_mask[:, 1]).all()
 
 
-def test_roberta_draws_random_tokens_from_all_but_the_first_four_of_its_vocabulary(tokenizer):
-    """`<s>`, `<pad>`, `</s>`, `<unk>`: no special token and no unknown one, but the mask token."""
-    masking = {**presets.ROBERTA_MASKING, "mask_replace_probability": 0.0, "random_replace_probability": 1.0}
-    batch = DataCollatorForMaskedLM(tokenizer, **masking)([{"input_ids": list(range(5, 55))}] * 400)
-    drawn = batch["input_ids"][batch["labels"] != -100]
-    assert set(drawn.tolist()) == set(range(4, 60))
-
-
 def test_roberta_whole_words_begin_at_special_tokens_and_spaces_only(space_marked_pieces):
     """The first word of a sentence has no space before it, so it is one with the `</s>` before it."""
     sentence = [11, 13, 20, 21, 30, 2]

@@ -100,7 +100,7 @@ def predicted_by_lengths(lengths, labels, documents):
 @BOTH
 @pytest.mark.parametrize(
     ("max_length", "longest", "num_sentences"),
-    [(64, 60, 60_000), (64, 6, 60_000), (512, 200, 200_000), (512, 200, 20_000)],
+    [(64, 60, 60_000), (64, 6, 60_000), (512, 200, 20_000)],
 )
 def test_lengths_do_not_predict_labels(pair_of, max_length, longest, num_sentences):
     """Documents that begin with a short heading; also where a text is small and few segments are of one length."""
@@ -129,7 +129,7 @@ def test_lengths_do_not_predict_labels(pair_of, max_length, longest, num_sentenc
 
 def test_lengths_of_headings_do_not_predict_the_order():
     """Documents of a heading and three sentences; for each two lengths the label that others of them mostly have."""
-    sentences = np.ceil(np.random.default_rng(0).gamma(2, 10, (8_000, 3))).astype(int)
+    sentences = np.ceil(np.random.default_rng(0).gamma(2, 10, (5_000, 3))).astype(int)
     documents = [[[7] * n for n in (3, *others)] for others in sentences.tolist()]
     counts, hits = np.zeros((2, 64, 64)), []
     for documents_of_half, is_test in ((documents[::2], False), (documents[1::2], True)):
@@ -140,23 +140,7 @@ def test_lengths_of_headings_do_not_predict_the_order():
                 hits.append((counts[1] > counts[0])[lengths] == label)
             elif label >= 0:
                 counts[label][lengths] += 1
-    assert len(hits) > 5_000 and np.mean(hits) < 0.5 + 5 * np.sqrt(0.25 / len(hits))
-
-
-def test_textbook_sentences_in_both_orders():
-    """ "I love you." and "Because you are wonderful.": 0 in order, 1 swapped."""
-    love, because = [10, 11, 12], [13, 14, 15, 16]
-    seen = {label: (first, second) for first, second, label in pairs_of_rows([[love, because]] * 20, 16)}
-    assert seen == {0: (love, because), 1: (because, love)}
-
-
-def test_textbook_next_sentences():
-    """ "the man went to the store", then "he bought milk" (0) or, of another document, "penguins fly" (1)."""
-    store, milk, birds, fly = [10, 11, 12, 13, 10, 14], [15, 16, 17], [20, 21], [22, 23]
-    chunks = DocumentChunks(make_dataset([[store, milk], [birds, fly]]), 16)
-    pairs = [(first, second, label) for first, second, label in pairs_of(chunks, next_sentence_pair, epochs=20)]
-    seen = {str(pairs[i : i + 2]) for i in range(0, 40, 2)}
-    assert seen == {str([(store, milk, 0), (birds, fly, 0)]), str([(store, fly, 1), (birds, milk, 1)])}
+    assert len(hits) > 3_000 and np.mean(hits) < 0.5 + 5 * np.sqrt(0.25 / len(hits))
 
 
 def test_rows_of_plain_documents_start_anywhere_and_are_runs_split_and_swapped_alike():
