@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_encoders.corpus.text_files import check_text_files
+from hf_encoders.corpus.text_files import text_files
 from hf_encoders.registration import family_names
 from hf_encoders.writing import check_file, text_table
 
@@ -93,7 +93,7 @@ def check(arguments: argparse.Namespace) -> None:
                 raise ValueError(f"--{name.replace('_', '-')} {number}: must be at least {least}.")
     if not 0 <= arguments.dropout < 1:
         raise ValueError(f"--dropout {arguments.dropout}: must be a probability in [0, 1).")
-    check_text_files(arguments.text or (), "--text")
+    text_files(arguments.text or (), "--text")
     if arguments.json:
         check_file(arguments.json, "--json")
 

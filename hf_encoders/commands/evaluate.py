@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hf_encoders.corpus.text_files import check_text_files
+from hf_encoders.corpus.text_files import text_files
 from hf_encoders.inputs import check_exists, check_model
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_file
@@ -55,7 +55,7 @@ def check(arguments: argparse.Namespace) -> None:
     for name, value in (("limit", arguments.limit), ("max-tokens", arguments.max_tokens)):
         if value is not None and value < 1:
             raise ValueError(f"--{name} {value}: must be at least 1.")
-    check_text_files(arguments.text or (), "--text")
+    text_files(arguments.text or (), "--text")
     for path in arguments.pairs or ():
         check_exists(path, "--pairs")
     check_model(arguments.model, f"--model {arguments.model!r}")

@@ -10,7 +10,7 @@ import argparse
 import time
 from pathlib import Path
 
-from hf_encoders.corpus.text_files import check_text_files
+from hf_encoders.corpus.text_files import text_files
 from hf_encoders.registration import family_names
 from hf_encoders.runs.options import RUN_DEFAULTS, family_recipes, text_objectives
 from hf_encoders.source_literals import constant
@@ -51,7 +51,7 @@ def check(arguments: argparse.Namespace) -> None:
     for name, least in (("max_steps", 1), ("max_length", 8), ("vocab_size", 50)):
         if getattr(arguments, name) is not None and getattr(arguments, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be at least {least}.")
-    check_text_files(arguments.input or (), "--input")
+    text_files(arguments.input or (), "--input")
     check_folder(arguments.output, "--output")
 
 

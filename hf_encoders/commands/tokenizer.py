@@ -11,7 +11,7 @@ package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
 import argparse
 from pathlib import Path
 
-from hf_encoders.corpus.text_files import add_text_arguments, check_text, check_text_files
+from hf_encoders.corpus.text_files import add_text_arguments, check_text, text_files
 from hf_encoders.inputs import check_name_or_path, check_packages
 from hf_encoders.registration import family_names, vocabulary_kinds
 from hf_encoders.source_literals import constant
@@ -124,7 +124,7 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 def check(arguments: argparse.Namespace) -> None:
     """Refuse paths that are wrong."""
     check_text(arguments, takes_names=True)
-    check_text_files(arguments.keep or (), "--keep")
+    text_files(arguments.keep or (), "--keep")
     if arguments.extend is not None:
         check_name_or_path(arguments.extend, f"--extend {arguments.extend!r}")
     if (file := arguments.from_sentencepiece) is not None:

@@ -322,7 +322,7 @@ class TextSource:
         if isinstance(source, Mapping):
             raise ValueError(f"{option} is a {type(source).__name__}: give one split, for example dataset['train'].")
         paths = [source] if isinstance(source, str | Path) else source
-        self.files = [file for path in paths for file in text_files(Path(path), f"{option}: ")]
+        self.files = text_files(paths, option)
         self.skipped_files = skipped_files(paths)
         if not self.files:
             raise ValueError(f"{option}={source!r} names no file: give text files, JSON lines or folders of them.")

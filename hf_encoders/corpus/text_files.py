@@ -29,32 +29,20 @@ _TABLE = (
     "put it in a folder of its own and give that as --dataset, with --text-column (hf-encoders corpus, tokenizer), or "
     "load it with datasets.load_dataset"
 )
-# Suffixes that are not plain text, and the remedy: read as text, such files would train a model on noise.
-NOT_TEXT_SUFFIXES = {
-    **dict.fromkeys((".arrow", ".csv", ".json", ".parquet", ".tsv"), _TABLE),
-    **dict.fromkeys((".bz2", ".gz", ".tar", ".tgz", ".xz", ".zip", ".zst"), "decompress it first"),
-    ".ndjson": "rename it to .jsonl",
-    ".pdf": "extract its text, for example with pdftotext",
-}
-SAMPLE_BYTES = 2**14
-_ZIP = b"PK\x03\x04"
+_UNPACK = "decompress it first"
 _PANDOC = "extract its text, for example with pandoc --to plain"
-# Formats by their first bytes, and the remedy. ZIP archives, whose files may be stored uncompressed, are
-# distinguished by their suffix.
-FORMATS = {
-    _ZIP: ("a ZIP archive", "decompress it first"),
-    b"%PDF-": ("a PDF", "extract its text, for example with pdftotext"),
-    b"{\\rtf": ("an RTF document", _PANDOC),
-    b"\x1f\x8b": ("compressed with gzip", "decompress it first"),
-    b"PAR1\x15": ("a Parquet table", _TABLE),
-    **dict.fromkeys((b"<!doctype html", b"<html"), ("an HTML page", _PANDOC)),
-}
-ZIP_FORMATS = {
-    ".docx": ("a Word document", _PANDOC),
-    ".epub": ("an EPUB", _PANDOC),
-    ".odt": ("an OpenDocument text", _PANDOC),
-    ".xlsx": ("an Excel workbook", "save its table as CSV"),
-}
+# What is not text: suffixes, first bytes, its name and the remedy. Read as text, it would train a model on noise.
+NOT_TEXT = (
+    (".arrow .csv .json .tsv", (), "a table", _TABLE),
+    (".parquet", (b"PAR1\x15",), "a Parquet table", _TABLE),
+    (".bz2 .gz .tar .tgz .xz .zst", (b"\x1f\x8b",), "compressed", _UNPACK),
+    (".zip", (b"PK\x03\x04",), "a ZIP archive, EPUB, Word, OpenDocument or Excel file", f"{_UNPACK}, or {_PANDOC}"),
+    (".pdf", (b"%PDF-",), "a PDF", "extract its text, for example with pdftotext"),
+    (".rtf", (b"{\\rtf",), "an RTF document", _PANDOC),
+    ("", (b"<!doctype html", b"<html"), "an HTML page", _PANDOC),
+    (".ndjson", (), "JSON lines by another name", "rename it to .jsonl"),
+)
+SAMPLE_BYTES = 2**14
 # Control characters that plain text does not have; it has tabs, line ends, form feeds and escapes.
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b") | {127})
 # Shares of a sample above which it is not text; this package's choice. In compressed data one byte in ten is a control
@@ -63,47 +51,45 @@ MOST_CONTROLS, MOST_UNDECODABLE = 0.05, 0.3
 FEW = 8  # such characters are accepted in a file of any length
 
 
-def text_files(path: Path, option: str = "paths: ") -> list[Path]:
-    """Files to read for one path given by the user.
+def text_files(paths: Sequence[str | Path], option: str = "paths") -> list[Path]:
+    """Return the files to read for paths that the user gave.
 
     Args:
-        path (`Path`): A file; or a folder, of which all `*.txt` and `*.jsonl` files are read, sorted by path, hidden
-            ones included. Symbolic links to folders are followed, each folder once.
-        option (`str`, *optional*, defaults to `"paths: "`): What messages call it.
+        paths (`Sequence[str | Path]`): Files; or folders, of which all `*.txt` and `*.jsonl` files are read, sorted by
+            path, hidden ones included. Symbolic links to folders are followed, each folder once.
+        option (`str`, *optional*, defaults to `"paths"`): What messages call them.
 
     Raises:
-        ValueError: If it does not exist or cannot be read, a folder holds no such file, or a file is not text by its
+        ValueError: If one does not exist or cannot be read, a folder holds no such file, or a file is not text by its
             suffix or its first bytes.
     """
-    if path.is_dir():
-        found, skipped = _walk(path, option)
-        files = sorted(file for file in found if file.suffix.lower() in TEXT_SUFFIXES)
-        if not files:
-            others = ", ".join(f"{count} {kind}" for kind, count in (_other_suffixes(found) + skipped).most_common())
-            raise ValueError(
-                f"{option}the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}"
-                ": name the files instead."
-            )
-    elif not path.exists():
-        what = f"is a broken link, to '{os.readlink(path)}'" if path.is_symlink() else "does not exist"
-        raise ValueError(f"{option}'{path}' {what}: check the spelling, and the folder it is relative to.")
-    elif remedy := NOT_TEXT_SUFFIXES.get(path.suffix.lower()):
-        raise ValueError(f"{option}'{path}' is not a text file by its suffix: {remedy}.")
-    else:
-        files = [path]
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside, skipped = _walk(path, option)
+            texts = sorted(file for file in inside if file.suffix.lower() in TEXT_SUFFIXES)
+            if not texts:
+                kinds = (_other_suffixes(inside) + skipped).most_common()
+                but = f", but {', '.join(f'{count} {kind}' for kind, count in kinds)}" if kinds else ""
+                raise ValueError(
+                    f"{option}: the folder '{path}' holds no *.txt and no *.jsonl file{but}: name the files instead."
+                )
+            files += texts
+            continue
+        if not path.exists():
+            what = f"is a broken link, to '{os.readlink(path)}'" if path.is_symlink() else "does not exist"
+            raise ValueError(f"{option}: '{path}' {what}: check the spelling, and the folder it is relative to.")
+        for suffixes, _, name, remedy in NOT_TEXT:
+            if path.suffix.lower() in suffixes.split():
+                raise ValueError(f"{option}: '{path}' is {name} by its suffix, not text: {remedy}.")
+        files.append(path)
     for file in files:
-        check_is_text(file, option)
+        check_is_text(file, f"{option}: ")
     return files
 
 
-def check_text_files(paths: Sequence[str | Path], option: str) -> None:
-    """Refuse paths as `text_files` does, naming the option that gave them."""
-    for path in paths:
-        text_files(Path(path), f"{option}: ")
-
-
 def skipped_files(paths: Sequence[str | Path]) -> dict[str, int]:
-    """Number of skipped files in the folders among `paths` by kind (suffix, broken link), most frequent first."""
+    """Return how many files in the folders among `paths` are skipped, by suffix or kind, most frequent first."""
     total: Counter[str] = Counter()
     for path in map(Path, paths):
         if path.is_dir():
@@ -113,7 +99,7 @@ def skipped_files(paths: Sequence[str | Path]) -> dict[str, int]:
 
 
 def has_text(path: Path) -> bool:
-    """Whether a path is a file, or a folder that holds text files."""
+    """Return whether a path is a file, or a folder that holds text files."""
     return path.is_file() or any(file.suffix.lower() in TEXT_SUFFIXES for file in _walk(path)[0])
 
 
@@ -127,43 +113,38 @@ def check_is_text(path: Path, option: str = "paths: ") -> None:
     except OSError as error:
         raise ValueError(f"{option}'{path}' cannot be read ({error.strerror}): change its permissions.") from error
     beginning = sample.removeprefix(codecs.BOM_UTF8).lstrip()[:16].lower()
-    for mark, (name, remedy) in FORMATS.items():
-        if beginning.startswith(mark.lower()):
-            if mark == _ZIP:
-                name, remedy = ZIP_FORMATS.get(path.suffix.lower(), (name, remedy))
-            raise ValueError(f"{option}'{path}' is {name}, not text: {remedy}, or leave it out.")
+    for _, marks, name, remedy in NOT_TEXT:
+        if any(beginning.startswith(mark.lower()) for mark in marks):
+            raise ValueError(f"{option}'{path}' is {name} by its first bytes, not text: {remedy}, or leave it out.")
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if controls > max(MOST_CONTROLS * len(sample), FEW):
         raise ValueError(
-            f"{option}'{path}' is a binary file, not text ({controls / len(sample):.0%} of its first bytes are "
-            "control characters): decompress it, extract its text, or leave it out; if it is UTF-16, convert it with "
-            "iconv -f UTF-16 -t UTF-8."
+            f"{option}'{path}' is a binary file, not text ({controls / len(sample):.0%} control characters): extract "
+            "its text, or leave it out; convert UTF-16 with iconv -f UTF-16 -t UTF-8."
         )
     decoded = sample.decode("utf-8", "replace")
     undecodable = decoded.count("\ufffd") - sample.count("\ufffd".encode())
     if undecodable > max(MOST_UNDECODABLE * len(decoded), FEW):
         raise ValueError(
             f"{option}'{path}' is not UTF-8 ({undecodable / len(decoded):.0%} of its first characters are not): "
-            "convert it from what it is, for example with iconv -f WINDOWS-1251 -t UTF-8, or leave it out."
+            "convert it, for example with iconv -f WINDOWS-1251 -t UTF-8, or leave it out."
         )
 
 
 def _other_suffixes(files: Sequence[Path]) -> Counter[str]:
-    """Suffixes of the files that are skipped because of them."""
     suffixes = (file.suffix.lower() or "without suffix" for file in files)
     return Counter(suffix for suffix in suffixes if suffix not in TEXT_SUFFIXES)
 
 
-def _walk(folder: Path, option: str = "paths: ") -> tuple[list[Path], Counter[str]]:
-    """All regular files below a folder; and how many other entries there are, by kind."""
+def _walk(folder: Path, option: str = "paths") -> tuple[list[Path], Counter[str]]:
+    """Return all regular files below a folder; and how many other entries there are, by kind."""
     files: list[Path] = []
     skipped: Counter[str] = Counter()
     seen = {os.path.realpath(folder)}
 
     def refuse(error: OSError) -> None:
         raise ValueError(
-            f"{option}the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions, or "
-            "name the other folders."
+            f"{option}: the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions."
         ) from error
 
     for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
@@ -187,10 +168,9 @@ def _walk(folder: Path, option: str = "paths: ") -> tuple[list[Path], Counter[st
 def add_text_arguments(
     parser: argparse.ArgumentParser, takes_names: bool = False
 ) -> "argparse._MutuallyExclusiveGroup":
-    """Add the options that name the text, files or a dataset; returns the group of those of which one is needed.
+    """Add the options that name the text, files or a dataset; return the group of those of which one is needed.
 
-    With `takes_names`, the text may be of several sources, `NAME=PATH`, and `--corpus` is another name of `--input`,
-    as it is called where there are sources elsewhere.
+    With `takes_names`, the text may be of several sources, `NAME=PATH`, and `--corpus` is another name of `--input`.
     """
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
@@ -229,25 +209,20 @@ def add_text_arguments(
     return source
 
 
-def check_text_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse options of --dataset together with --input."""
+def check_text(arguments: argparse.Namespace, takes_names: bool = False) -> None:
+    """Refuse files, folders and options of the text that are wrong, and options of --dataset together with --input."""
     for name in ("config", "split", "streaming"):
         if arguments.input and getattr(arguments, name):
             raise ValueError(f"--{name} is for --dataset, not for --input: leave it out.")
-
-
-def check_text(arguments: argparse.Namespace, takes_names: bool = False) -> None:
-    """Refuse files, folders and options of the text that are wrong."""
-    check_text_arguments(arguments)
     if arguments.dataset:
         check_name_or_path(arguments.dataset, f"--dataset {arguments.dataset!r}")
     sources = named_paths(arguments.input or (), "--input") if takes_names else {"": arguments.input or ()}
     for paths in sources.values():
-        check_text_files(paths, "--input")
+        text_files(paths, "--input")
 
 
 def load_split(arguments: argparse.Namespace) -> "datasets.Dataset | datasets.IterableDataset":
-    """The split of --dataset."""
+    """Load the split of --dataset."""
     import datasets
 
     from hf_encoders.inputs import first_line
@@ -271,7 +246,7 @@ def load_split(arguments: argparse.Namespace) -> "datasets.Dataset | datasets.It
 
 
 def named_paths(words: Sequence[str], option: str) -> dict[str, list[str]]:
-    """Paths of each source: of words `NAME=PATH`, where a name may come again; or of plain paths, all under `""`.
+    """Return the paths of each source: of words `NAME=PATH`, where a name may come again; or plain ones, under `""`.
 
     A word that is the path of something that exists is a path, whatever it looks like.
 
@@ -280,7 +255,7 @@ def named_paths(words: Sequence[str], option: str) -> dict[str, list[str]]:
         option (`str`): What messages call it.
 
     Raises:
-        ValueError: for names beside paths without one, a name without a path, and names that differ in case only.
+        ValueError: For names next to paths without one, a name without a path, and names that differ in case only.
 
     >>> named_paths(["en=books/", "gsw=wiki.txt", "en=web/"], "--corpus")
     {'en': ['books/', 'web/'], 'gsw': ['wiki.txt']}
@@ -306,33 +281,6 @@ def named_paths(words: Sequence[str], option: str) -> dict[str, list[str]]:
     return paths
 
 
-def named_codes(words: Iterable[str], names: Iterable[str]) -> dict[str, str]:
-    """Return the values of words `NAME=CODE`, at most one for each of the sources `names`.
-
-    Args:
-        words (`Iterable[str]`): Values of `--language`.
-        names (`Iterable[str]`): The sources.
-
-    Raises:
-        ValueError: for a word of another form, an unknown name, or one that comes twice.
-
-    >>> named_codes(["law=de", "web=en"], ["law", "web"])
-    {'law': 'de', 'web': 'en'}
-    """
-    names, codes = [name for name in names if name], {}
-    for word in words:
-        match = _NAMED.fullmatch(word)
-        if match is None or not match[2]:
-            raise ValueError(f"--language {word}: give NAME=CODE for a source.")
-        name, value = match.groups()
-        if name not in names:
-            there = f"the sources are {', '.join(names)}" if names else "no source has a name: give NAME=PATH"
-            raise ValueError(f"--language {word}: there is no source {name!r}: {there}.")
-        if codes.setdefault(name, value) != value:
-            raise ValueError(f"--language: {name} is there twice, as {codes[name]} and {value}: give it once.")
-    return codes
-
-
 def languages_of(words: Sequence[str], names: Iterable[str], default: str | None) -> dict[str, str | None]:
     """Return the language code of each source.
 
@@ -345,22 +293,31 @@ def languages_of(words: Sequence[str], names: Iterable[str], default: str | None
         default (`str`, *optional*): Code where nothing else says one.
 
     Raises:
-        ValueError: for several codes without names, and as `named_codes`. The codes are not checked.
+        ValueError: For several codes without names, an unknown name, or one that comes twice. The codes are not
+            checked.
 
     >>> languages_of(["law=de", "fr"], ["law", "zh", "web"], "en")
     {'law': 'de', 'zh': 'zh', 'web': 'fr'}
     """
-    names = list(names)
-    plain = [word for word in words if "=" not in word]
+    languages = {name: name if name in LANGUAGES else None for name in names}
+    plain, codes = [], {}
+    for word in words:
+        name, equals, code = word.partition("=")
+        if not equals:
+            plain.append(word)
+        elif not name or not code or name not in languages:
+            sources = ", ".join(filter(None, languages)) or "none has a name, give NAME=PATH"
+            raise ValueError(f"--language {word}: give CODE, or NAME=CODE of one of the sources: {sources}.")
+        elif codes.setdefault(name, code) != code:
+            raise ValueError(f"--language: {name} is there twice, as {codes[name]} and {code}: give it once.")
     if len(plain) > 1:
         raise ValueError(f"--language {' '.join(plain)}: give one CODE, or NAME=CODE for each source.")
-    codes = named_codes((word for word in words if "=" in word), names)
     fallback = plain[0] if plain else default
-    return {name: codes.get(name, name if name in LANGUAGES else fallback) for name in names}
+    return {name: codes.get(name, language or fallback) for name, language in languages.items()}
 
 
 def in_words(values: Mapping[str, str]) -> str:
-    """Values of sources in words: `de: wiki, en: books`; without its name where there is none."""
+    """Return values of sources in words: `de: wiki, en: books`; without its name where there is none."""
     return ", ".join(f"{name}: {value}" if name else value for name, value in values.items())
 
 
@@ -376,7 +333,7 @@ class Sampling:
         weights (`Mapping[str, float]`, *optional*): Source -> how often it is drawn, at any scale; 0 leaves it out.
 
     Raises:
-        ValueError: if both are given, or one is out of range.
+        ValueError: If both are given, or one is out of range.
 
     >>> Sampling(alpha=0.5).shares({"en": 900, "gsw": 100})
     {'en': 0.75, 'gsw': 0.25}
@@ -411,11 +368,7 @@ class Sampling:
         return f"weights {', '.join(f'{name} {weight:g}' for name, weight in self.weights.items())}"
 
     def shares(self, sizes: Mapping[str, int]) -> dict[str, float]:
-        """Return the share of each source, from their sizes; the shares add up to 1.
-
-        Raises:
-            ValueError: if a source has no weight, or a weight no source.
-        """
+        """Return the share of each source, from their sizes; a source without a weight is a ValueError."""
         if self.weights is None:
             total = sum(sizes.values())
             weights = {name: (size / total) ** (self.alpha or 1.0) for name, size in sizes.items()}

@@ -292,4 +292,4 @@ def check_text_or_corpus(paths: Iterable[str], option: str) -> None:
     """Refuse paths that are neither text nor a folder, which may hold a prepared corpus."""
     for path in map(Path, paths):
         if not path.is_dir():
-            text_files(path, f"{option}: ")
+            text_files([path], option)

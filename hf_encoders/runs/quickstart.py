@@ -104,7 +104,7 @@ def write_text(arguments: argparse.Namespace, output: Path) -> list[LabelledDocu
 
 def input_files(paths: list[str] | None) -> list[Path]:
     """Return the files of `--input`, each once."""
-    return sorted({file.resolve() for path in paths or () for file in text_files(Path(path))})
+    return sorted({file.resolve() for file in text_files(paths or ())})
 
 
 def load_documents(files: list[Path], language: str) -> list[LabelledDocument]:

@@ -78,7 +78,7 @@ class Source:
     @property
     def files(self) -> list[Path]:
         """The files of text."""
-        return [file for path in self.paths for file in text_files(Path(path))]
+        return text_files(self.paths)
 
     @property
     def tokens(self) -> float:
@@ -367,7 +367,7 @@ def prepared_corpora(option: str, paths: Sequence[str]) -> list[Path]:
                 f"{option}: {path} holds text, and {corpora[0]} is a prepared corpus: give one or the other, or "
                 "prepare all of the text with `hf-encoders corpus --input ...`."
             )
-        text_files(path, option=f"{option}: ")  # refuses what is no text
+        text_files([path], option)  # refuses what is no text
     return corpora
 
 
