@@ -179,8 +179,6 @@ def join_similar_words(tables: Sequence[SimilarWords]) -> SimilarWords:
     >>> joined.words, joined.table
     ([(10,), (11,), (12,)], {(10,): [(11,)], (12,): [(11,)]})
     """
-    if len({table.tokenizer for table in tables}) > 1:
-        raise ValueError("similar words: tables of different tokenizers cannot be joined.")
     joined: dict[Word, list[Word]] = {}
     for table in reversed(tables):
         joined |= table.table

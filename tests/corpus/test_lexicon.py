@@ -96,21 +96,6 @@ class TestSpelling:
         assert spellings(["a b"], bert("a", "b", "(")) == [[(5, 6)]]
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([], "lexicon has no entry"),
-        (["", " "], "lexicon has no entry"),
-        ("names.txt", "lexicon='names.txt' is not a list of str"),
-        ([5], "is not a list of str"),
-        (["zz", "w5 yy"], "lexicon: the tokenizer has characters of none of the 2 entries"),
-    ],
-)
-def test_wrong_entries(tokenizer, entries, message):
-    with pytest.raises(ValueError, match=message):
-        Lexicon(entries, tokenizer)
-
-
 def test_entries_that_cannot_be_spelled_and_a_slow_tokenizer(tokenizer):
     assert Lexicon(["w5", "w6 zz"], tokenizer).unspelled == ["w6 zz"]
     with pytest.raises(ValueError, match="ByT5Tokenizer is written in Python"):

@@ -17,7 +17,8 @@ from hf_encoders.tokenizer_loading import load_tokenizer
 
 spm = pytest.importorskip("sentencepiece", reason="pip install 'hf_encoders[sentencepiece]'")
 
-LINES = [line for topic in pydoc_data.topics.topics.values() for line in topic.splitlines() if len(set(line)) > 4]
+TOPICS = "\n".join(pydoc_data.topics.topics.values()).splitlines()
+LINES = [line for line in TOPICS if len(set(line)) > 4][::4]
 LINES += [
     "Die Übung läuft, und die Straße ist naß.",
     "弁を点検した。ポンプは停止した。",
@@ -35,7 +36,7 @@ EDGES = [
 CHARACTERS = [
     "".join(f"a{chr(code)}b {chr(code)} " for code in range(start, start + 64)) for start in range(32, 0xD7A0, 64)
 ]
-TEXTS = [*LINES[::5], *EDGES, *CHARACTERS, inspect.getsource(unittest.mock)[:20_000]]
+TEXTS = [*LINES, *EDGES, *CHARACTERS, inspect.getsource(unittest.mock)[:10_000]]
 FILES = {
     "plain": {},
     "folded": {"normalization_rule_name": "nmt_nfkc_cf"},
@@ -52,7 +53,7 @@ FILES = {
 def trained(folder, kind="unigram", **options):
     written = io.BytesIO()
     spm.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=written, vocab_size=1500, model_type=kind, minloglevel=2,
+        sentence_iterator=iter(LINES), model_writer=written, vocab_size=800, model_type=kind, minloglevel=2,
         hard_vocab_limit=False, **options,
     )  # fmt: skip
     (folder / "some.model").write_bytes(written.getvalue())
@@ -77,16 +78,14 @@ def assert_cuts_as(model, tokenizer, texts=TEXTS):
     assert ties <= 0.01 * len(texts)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-@pytest.mark.parametrize("name", FILES)
-def test_pieces_are_those_of_sentencepiece(kind, name, tmp_path):
-    file, config_class = trained(tmp_path, kind, **FILES[name]), config_class_of("albert")
-    if (kind, name) == ("bpe", "user"):
-        with pytest.raises(ValueError, match="BPE model with user-defined symbols"):
-            tokenizer_of_sentencepiece(file, config_class)
-    else:
-        model = spm.SentencePieceProcessor(model_file=str(file))
-        assert_cuts_as(model, tokenizer_of_sentencepiece(file, config_class))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*FILES, "bpe: plain", "bpe: bytes", "bpe: no prefix"])
+def test_pieces_are_those_of_sentencepiece(name, tmp_path):
+    kind, name = name.split(": ") if ": " in name else ("unigram", name)
+    file = trained(tmp_path, kind, **FILES[name])
+    model = spm.SentencePieceProcessor(model_file=str(file))
+    texts = TEXTS if name == "plain" else [*EDGES, *TEXTS[::4]]
+    assert_cuts_as(model, tokenizer_of_sentencepiece(file, config_class_of("albert")), texts)
 
 
 def convert(file, *words) -> int:
@@ -134,10 +133,16 @@ def test_case_and_accents(tmp_path):
     assert tokenizer("Die ÜBUNG").input_ids == tokenizer("die ubung").input_ids
 
 
-@pytest.mark.parametrize("kind", ["char", "word"])
-def test_models_of_other_kinds_are_refused(kind, tmp_path, capsys):
-    assert convert(trained(tmp_path, kind), "--kind", "unigram", "--output", tmp_path / "out") == 2
-    assert "some.model cuts text into characters or words" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("char", {}, "some.model cuts text into characters or words"),
+        ("bpe", FILES["user"], "BPE model with user-defined symbols"),
+    ],
+)
+def test_models_of_other_kinds_are_refused(kind, options, message, tmp_path, capsys):
+    assert convert(trained(tmp_path, kind, **options), "--kind", "unigram", "--output", tmp_path / "out") == 2
+    assert message in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("tokenizer*"))
 
 

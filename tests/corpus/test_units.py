@@ -111,6 +111,7 @@ class TestSameCorpus:
         monkeypatch.setattr(preparation, "BYTES_PER_WORKER", 1)
         monkeypatch.setattr(preparation, "BYTES_PER_BATCH", 400)
 
+    @pytest.mark.processes
     def test_any_number_of_workers_and_a_killed_run(self, tokenizer, tmp_path, monkeypatch):
         file = write_text(tmp_path / "a.txt", collocated(60))
         options = {"lexicon": ENTRIES, "phrases": True}
@@ -192,11 +193,6 @@ class TestCollocations:
         prepare_corpus([file], tmp_path / "out", tokenizer, **options)
         assert (tmp_path / "out" / PHRASES_FILE).read_text().splitlines()[1:] == ["w20 w21\t30\t1.000"]
 
-    def test_a_corpus_without_collocations_is_refused(self, tokenizer, tmp_path):
-        (tmp_path / "a.txt").write_text("w5 w6\n\nw7 w8")
-        with pytest.raises(ValueError, match="no words occur together 10 times"):
-            prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, workers=1, phrases=True)
-
 
 class TestReport:
     def test_counts(self, tokenizer, tmp_path):
@@ -236,8 +232,6 @@ class TestReport:
         assert warnings[1].startswith("No entry of the phrases is in the text")
         assert warnings[2].startswith("4 entries of the lexicon have a character that is unknown to the tokenizer")
         assert "'w41 zz', 'yy', 'xx', ..." in warnings[2]
-
-    def test_few_entities_are_warned_of(self):
         units = {"entities": {"number": 1, "token_share": 0.0001}}
         assert "Only 0.01% of the tokens are in entities" in unit_warnings(units, {})[0]
         assert unit_warnings({"entities": {"number": 1, "token_share": 0.01}}, {}) == []
@@ -246,12 +240,12 @@ class TestReport:
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ({"lexicon": []}, "lexicon has no entry"),
+        ({"lexicon": ["", " "]}, "lexicon has no entry"),
         ({"phrases": []}, "phrases has no entry"),
         ({"lexicon": "names.txt"}, "lexicon='names.txt' is not a list of str"),
         ({"lexicon": True}, "lexicon=True is not a list of str"),
-        ({"phrases": "w5 w6"}, "phrases='w5 w6' is not a list of str"),
-        ({"phrases": ["zz"]}, "phrases: the tokenizer has characters of none of the 1 entries"),
+        ({"lexicon": [5]}, "is not a list of str"),
+        ({"phrases": ["zz", "w5 yy"]}, "phrases: the tokenizer has characters of none of the 2 entries"),
     ],
 )
 def test_wrong_lists_are_refused_before_any_work(tokenizer, tmp_path, lists, message):
@@ -261,8 +255,10 @@ def test_wrong_lists_are_refused_before_any_work(tokenizer, tmp_path, lists, mes
     assert not (tmp_path / "out").exists()
 
 
-def test_a_slow_tokenizer_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("w5")
+def test_a_slow_tokenizer_and_text_without_collocations_are_refused(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("w5 w6\n\nw7 w8")
+    with pytest.raises(ValueError, match="no words occur together 10 times"):
+        prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, workers=1, phrases=True)
     for lists in ({"lexicon": ["w5"]}, {"phrases": True}):
         with pytest.raises(ValueError, match="ByT5Tokenizer"):
             prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", ByT5Tokenizer(), **lists)
