@@ -6,7 +6,7 @@ whole: they are slices of the memory-mapped pieces, the record batches, that the
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -157,14 +157,6 @@ class FlatCorpus:
         tokens = slice(sentences[0], sentences[-1])
         starts = None if self.word_starts is None else self.word_starts[tokens]
         return FlatCorpus(self.tokens[tokens], sentences - sentences[0], documents - documents[0], starts)
-
-    @classmethod
-    def joined(cls, parts: "Iterable[FlatCorpus]") -> "FlatCorpus":
-        """Return the documents of several corpora, all with word starts or all without, as one in memory."""
-        parts = list(parts)
-        names = ["tokens", "sentence_lengths", "document_lengths"]
-        names += ["word_starts"] * (parts[0].word_starts is not None)
-        return cls.from_lengths(*(np.concatenate([getattr(part, name)[:] for part in parts]) for name in names))
 
     def to_table(self) -> pa.Table:
         """Return the documents as rows: `input_ids` of type `list<list<int32>>`, and perhaps `word_starts`, `uint8`.

@@ -402,8 +402,7 @@ def finish_corpus(
 def _learned_phrases(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, path: Path) -> Lexicon:
     """Learn phrases from a sample of the corpus, every n-th document, and write them to a file."""
     step = max(-(-pc.sum(corpus.data.column(TOKENS)).as_py() // LEARNED["most_tokens"]), 1)
-    sample = FlatCorpus.joined(FlatCorpus.steps(corpus.select(range(0, len(corpus), step))))
-    learned = learn_phrases(sample, tokenizer)
+    learned = learn_phrases(FlatCorpus.of(corpus.select(range(0, len(corpus), step))), tokenizer)
     write_phrases(learned, path)
     if not learned:
         raise ValueError(

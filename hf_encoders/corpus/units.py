@@ -285,13 +285,13 @@ def learn_phrases(
     ['w5 w6']
     """
     numbers: dict[Word, int] = {}
-    sentences, is_in_entity = [], in_entities(text.word_starts)
     counts: Counter[int] = Counter()
+    sentences: list[list[int]] = []  # numbers of words; -1 for what is not joined
     for begin, end in pairwise(text.sentence_offsets.tolist()):
-        starts = text.word_starts[begin:end] & WORD
-        sentence = [numbers.setdefault(word, len(numbers)) for word in words_of(text.tokens[begin:end], starts)]
+        bits = text.word_starts[begin:end]
+        sentence = [numbers.setdefault(word, len(numbers)) for word in words_of(text.tokens[begin:end], bits & WORD)]
         counts.update(sentence)
-        is_entity = is_in_entity[begin:end][starts != 0].tolist()
+        is_entity = in_entities(bits)[(bits & WORD) != 0].tolist()
         sentences.append([-1 if entity else number for number, entity in zip(sentence, is_entity, strict=True)])
     words = list(numbers)
     frequent = [number for number, count in counts.items() if count >= least_count]

@@ -144,11 +144,9 @@ class TestSameCorpus:
         same = {"lexicon": ENTRIES[::-1] + ENTRIES, "phrases": ["w20  w21 "]}
         prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, **same)
         assert (tmp_path / "out" / "corpus.json").stat().st_mtime_ns == made
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match="(?s)lexicon: .* there, .* now.*phrases: .* there, .*least_count.* now"):
             prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, lexicon=ENTRIES[:2], phrases=True)
-        assert "lexicon: 4 entries there, 2 entries now" in str(error.value)
-        assert "phrases: 1 entries there, learned now" in str(error.value)
-        with pytest.raises(ValueError, match="phrases: 1 entries there, None now"):
+        with pytest.raises(ValueError, match="phrases: .* there, None now"):
             prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, lexicon=ENTRIES)
         prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, overwrite=True)
 
@@ -156,7 +154,7 @@ class TestSameCorpus:
 class TestCollocations:
     def learn(self, sentences: list[str], tokenizer, lexicon=None, **options) -> dict[str, tuple[int, float]]:
         corpus = tokenize_documents([sentences], tokenizer, lexicon=lexicon or ["w59"])
-        text = FlatCorpus.joined(FlatCorpus.steps(corpus))
+        text = FlatCorpus.of(corpus)
         learned = learn_phrases(text, tokenizer, **options)
         return {phrase.text: (phrase.count, round(phrase.score, 3)) for phrase in learned}
 
