@@ -113,13 +113,15 @@ def test_questions_with_an_answer_alone_have_no_metrics_of_the_others(compute):
 
 
 def test_ids_that_do_not_match_are_a_value_error(tmp_path):
-    squad, rows, golds = Squad(cache_dir=str(tmp_path)), predictions(SQUAD, "default"), references(SQUAD)
-    with pytest.raises(ValueError, match="'q1'"):
-        squad.compute(predictions=[{**row, "id": row["id"].replace("q1", "p")} for row in rows], references=golds)
-    with pytest.raises(ValueError, match="predictions.*'q0' twice"):
-        squad.compute(predictions=[rows[0], rows[0]], references=golds[:2])
-    with pytest.raises(ValueError, match="references.*'q1' twice"):
-        squad.compute(predictions=rows[:2], references=[golds[1], golds[1]])
+    rows, golds = predictions(SQUAD, "default"), references(SQUAD)
+    other = [{**row, "id": row["id"].replace("q1", "p")} for row in rows]
+    for predicted, true, message in (
+        (other, golds, "'q1'"),
+        ([rows[0], rows[0]], golds[:2], "predictions.*'q0' twice"),
+        (rows[:2], [golds[1], golds[1]], "references.*'q1' twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Squad(cache_dir=str(tmp_path)).compute(predictions=predicted, references=true)
 
 
 def test_question_without_answer_is_a_value_error_in_the_first_version(compute):

@@ -40,31 +40,26 @@ def test_text_classification_evaluator(family, tmp_path):
 
 
 def test_evaluator_gives_bootstrap_intervals(tmp_path):
-    model, tokenizer = make_model(BERT, "AutoModelForSequenceClassification"), make_tokenizer(BERT)
-    found = evaluate.evaluator("text-classification").compute(
-        model_or_pipeline=model,
-        tokenizer=tokenizer,
+    metrics = evaluate.evaluator("text-classification").compute(
+        model_or_pipeline=make_model(BERT, "AutoModelForSequenceClassification"),
+        tokenizer=make_tokenizer(BERT),
         data=datasets.Dataset.from_dict({"text": ["cat", "dog sat", "mat", "the dog"] * 2, "label": [0, 1, 2, 0] * 2}),
         metric=Accuracy(cache_dir=str(tmp_path), keep_in_memory=True),
-        label_mapping=model.config.label2id,
+        label_mapping={"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2},
         strategy="bootstrap",
         n_resamples=10,
         random_state=0,
     )
-    low, high = found["accuracy"]["confidence_interval"]
-    assert 0 <= low <= found["accuracy"]["score"] <= high <= 1
+    low, high = metrics["accuracy"]["confidence_interval"]
+    assert 0 <= low <= metrics["accuracy"]["score"] <= high <= 1
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_token_classification_evaluator(family, tmp_path):
     names = {"id2label": dict(enumerate(TAGS)), "label2id": {tag: i for i, tag in enumerate(TAGS)}, "num_labels": 3}
     model, tokenizer = make_model(family, "AutoModelForTokenClassification", **names), make_tokenizer(family)
-    features = datasets.Features(
-        {
-            "tokens": datasets.Sequence(datasets.Value("string")),
-            "ner_tags": datasets.Sequence(datasets.ClassLabel(names=TAGS)),
-        }
-    )
+    kinds = {"tokens": datasets.Value("string"), "ner_tags": datasets.ClassLabel(names=TAGS)}
+    features = datasets.Features({name: datasets.List(kind) for name, kind in kinds.items()})
     rows = {"tokens": WORDS, "ner_tags": [[0, 1, 0], [0, 1, 2, 0, 0], [0]]}
     found = evaluate.evaluator("token-classification").compute(
         model_or_pipeline=model,
