@@ -8,7 +8,6 @@ as a budget of tokens holds.
 import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_encoders.corpus.special_tokens import check_tokenizer
 from hf_encoders.evaluation.masked_lm import evaluating
 from hf_encoders.inputs import replace_lone_surrogates
-from hf_encoders.models.encoder_kernels import is_bare_linear
 from hf_encoders.objectives.batch import to_device
 
 
@@ -35,9 +33,6 @@ POOLINGS = ("mean", "cls", "tokens")
 MAX_TOKENS_ON_CPU, MAX_TOKENS_ELSEWHERE = 2048, 16384
 TEXTS_AT_ONCE = 1024  # that the tokenizer gets: lists of Python integers exist for these only
 SECONDS_WITHOUT_BAR = 5
-# Fewer do not win back the time of copying weights: about 0.8 ns per weight, and 4 ps per weight and token saved.
-LEAST_TOKENS = 1024
-TOKENS_IN_LAYOUT = 1024  # for which oneDNN chooses the layout; it suits fewer, too
 # The states of a batch, `(N, D)`, and the bounds of its texts, `(S + 1,)` -> rows.
 Pool = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -55,8 +50,7 @@ def encode(
     """Embed texts: the last hidden states of a model of this package, pooled per text.
 
     All texts are tokenized and checked first. Dropout is off and no gradients are computed, whatever mode the model is
-    in; its modes are restored. Weights may be in 16 or 8 bits and on any device; pooling is in float32. On a CPU,
-    weights of linear layers are copied in another layout while it runs, for 1,024 tokens or more.
+    in; its modes are restored. Weights may be in 16 or 8 bits and on any device; pooling is in float32.
 
     Args:
         model (`PreTrainedModel`): Of any family here, with or without a head, which is not computed. Compile
@@ -234,16 +228,10 @@ def run_packed(
     """
     # Offloaded weights are on the device `meta` between calls; accelerate moves inputs to where they are used.
     device = torch.device("cpu") if encoder.device.type == "meta" else encoder.device
-    num_tokens = int(packed.lengths.sum())
     if max_tokens is None:
         max_tokens = MAX_TOKENS_ON_CPU if device.type == "cpu" else MAX_TOKENS_ELSEWHERE
-    bar = tqdm(
-        total=num_tokens,
-        unit="token",
-        unit_scale=True,
-        delay=SECONDS_WITHOUT_BAR,
-        disable=None if progress else True,
-    )
+    options = {"unit": "token", "unit_scale": True, "delay": SECONDS_WITHOUT_BAR}
+    bar = tqdm(total=int(packed.lengths.sum()), disable=None if progress else True, **options)
     # A graph of a checkpoint's own code, which is compiled whole, would have the lengths of the texts as constants.
     compiles_layers = hasattr(type(getattr(encoder, "_orig_mod", encoder)).forward, "around_layers")
     stance = "default" if compiles_layers else "force_eager"
@@ -254,7 +242,7 @@ def run_packed(
             yield pool(states, batch["cu_seq_lens_q"].to(states.device)).float()
             bar.update(batch["input_ids"].numel())
 
-    with evaluating(model, stance=stance), packed_weights(encoder, num_tokens), bar:
+    with evaluating(model, stance=stance), bar:
         return torch.cat(list(on_cpu(results())))
 
 
@@ -308,41 +296,6 @@ def encoder_of(model: Any) -> nn.Module:
         f"model is a {type(model).__name__}: give a model of this package, such as hf_encoders.HfeBertModel, or load "
         "the checkpoint with trust_remote_code=True."
     )
-
-
-@contextmanager
-def packed_weights(encoder: nn.Module, num_tokens: int) -> Iterator[None]:
-    """Give the linears of an encoder on a CPU a `forward` with a copy of their weights, if it is to read many tokens.
-
-    The copy is in oneDNN's own layout, as `torch.compile` with freezing makes it: products took 10 to 30 % less time
-    on a core of an AMD EPYC with AVX-512, for 64 to 2,048 tokens of width 384 and 768 (torch 2.13). For use without
-    gradients and autocast; compiled models, and linears with hooks or quantised weights, are left alone.
-    """
-    # Of `model.compile()` and `torch.compile(model)`.
-    is_compiled = any(part._compiled_call_impl is not None or hasattr(part, "_orig_mod") for part in encoder.modules())
-    pays = num_tokens >= LEAST_TOKENS and not is_compiled and not torch.is_autocast_enabled("cpu")
-    linears = [part for part in encoder.modules() if _can_be_packed(part)] if pays else []
-    try:
-        for linear in linears:
-            weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), TOKENS_IN_LAYOUT)
-            linear.forward = partial(_multiply, weight, linear.bias)
-        yield
-    finally:
-        for linear in linears:
-            vars(linear).pop("forward", None)
-
-
-def _multiply(weight: torch.Tensor, bias: torch.Tensor | None, inputs: torch.Tensor) -> torch.Tensor:
-    """Compute `inputs @ weight.T + bias`, the weight in oneDNN's layout: `(rows, width)` -> `(rows, output width)`."""
-    return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
-
-
-def _can_be_packed(module: nn.Module) -> bool:
-    """Return whether the module is a plain linear on a CPU, in a dtype that oneDNN multiplies in here."""
-    if not is_bare_linear(module) or module.weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    is_bf16 = module.weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return module.weight.dtype == torch.float32 or is_bf16
 
 
 def _language_ids(encoder: nn.Module, languages: str | Sequence[str] | None, num_texts: int) -> np.ndarray | None:

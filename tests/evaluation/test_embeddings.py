@@ -12,7 +12,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders import encode
-from hf_encoders.evaluation import embeddings
 from hf_encoders.evaluation.embeddings import pooled
 from tests.evaluation.models import SENTENCES
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, TEXTS, Family, built_in, make_model, make_tokenizer
@@ -51,13 +50,9 @@ def assert_equal(found: list[torch.Tensor] | torch.Tensor, expected: list[torch.
 
 @pytest.mark.parametrize("max_tokens", [1, 40, None])
 @each_family
-def test_each_text_is_as_if_it_were_alone(
-    family: Family, max_tokens: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_text_is_as_if_it_were_alone(family: Family, max_tokens: int | None) -> None:
     model, tokenizer = make_pair(family)
     states = one_at_a_time(model, tokenizer, ALL)
-    if max_tokens is None:
-        monkeypatch.setattr(embeddings, "LEAST_TOKENS", 1)
     budget = {"max_tokens": max_tokens}
     assert_equal(encode(model, tokenizer, ALL, **budget), [one.mean(dim=0) for one in states])
     assert_equal(encode(model, tokenizer, ALL, pooling="tokens", **budget), states)
@@ -120,9 +115,8 @@ def test_a_head_is_left_out_and_modes_are_restored(head: str) -> None:
 
 
 @pytest.mark.parametrize("family", [BERT, ROBERTA], ids=lambda family: family.name)
-def test_weights_in_16_and_8_bits(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_in_16_and_8_bits(family: Family) -> None:
     """As of a text alone: 8 bits quantise each token by itself; 16 bits round differently in other batches."""
-    monkeypatch.setattr(embeddings, "LEAST_TOKENS", 1)
     model, tokenizer = make_pair(family)
     exact = encode(model, tokenizer, ALL)
     half = make_pair(family)[0].bfloat16()
@@ -229,38 +223,12 @@ def test_a_batch_on_cuda_is_waited_for_when_the_next_one_is_queued(
     assert_equal(found, list(expected))
 
 
-def num_packed_linears(model: PreTrainedModel, num_tokens: int = embeddings.LEAST_TOKENS) -> int:
-    """How many multiply with weights in another layout, and none afterwards."""
-    linears = [one for one in model.modules() if isinstance(one, torch.nn.Linear)]
-    with embeddings.packed_weights(model, num_tokens):
-        found = sum("forward" in vars(one) for one in linears)
-    assert not any("forward" in vars(one) for one in linears)
-    return found
-
-
-def test_weights_in_another_layout_are_for_many_tokens_on_a_cpu() -> None:
-    model, _ = make_pair(BERT)
-    assert num_packed_linears(model) == 13
-    assert num_packed_linears(model, embeddings.LEAST_TOKENS - 1) == 0
-    with torch.autocast("cpu", torch.bfloat16):
-        assert num_packed_linears(model) == 0
-    model.encoder.layer[1].output.dense.register_forward_hook(lambda *inputs: None)
-    assert num_packed_linears(model) == 12
-    assert num_packed_linears(torch.compile(model)) == 0
-    model.compile()
-    assert num_packed_linears(model) == 0
-    is_supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    assert num_packed_linears(make_pair(BERT)[0].bfloat16()) == (13 if is_supported else 0)
-    assert num_packed_linears(make_pair(BERT)[0].half()) == num_packed_linears(make_pair(BERT)[0].double()) == 0
-
-
-def test_a_failure_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_the_model_as_it_was() -> None:
     model, tokenizer = make_pair(BERT)
     model.train().encoder.layer[1].register_forward_hook(lambda *inputs: 1 / 0)
-    monkeypatch.setattr(embeddings, "LEAST_TOKENS", 1)
     with pytest.raises(ZeroDivisionError):
         encode(model, tokenizer, TEXTS)
-    assert model.training and not any("forward" in vars(one) for one in model.modules())
+    assert model.training
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["package", "remote code"])
