@@ -34,7 +34,7 @@ from hf_encoders.models.encoder_losses import IGNORED, ObjectiveSums, linear_los
 from hf_encoders.models.encoder_models import FlatEncoderOutput
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
-from hf_encoders.objectives.student import fields_of, initialise, student_config
+from hf_encoders.objectives.student import check_masked_lm, fields_of, initialise, student_config
 
 
 # `train.py` of the original's README: soft targets, masked tokens, hidden states.
@@ -85,14 +85,13 @@ class DistillationOptions:
         {'mlm': 2.0, 'ce': 5.0}
         """
         weights = {**LOSS_WEIGHTS, **(self.loss_weights or {})}
-        names = dict.fromkeys([*EncoderForMaskedLM.loss_terms, *weights])
-        return {name: float(weights[name]) for name in names if weights[name] or name in EncoderForMaskedLM.loss_terms}
+        return {name: float(weights[name]) for name in ("mlm", "ce", "cos") if weights[name] or name == "mlm"}
 
     @property
     def loss_terms(self) -> dict[str, str]:
         """Return the argument of `forward` with the items of each term."""
-        items = {**EncoderForMaskedLM.loss_terms, "ce": "labels" if self.soft_targets == "predicted" else "input_ids"}
-        return {name: items.get(name, "input_ids") for name in self.weights}
+        soft = "labels" if self.soft_targets == "predicted" else "input_ids"
+        return {name: {"mlm": "labels", "ce": soft, "cos": "input_ids"}[name] for name in self.weights}
 
 
 @dataclass
@@ -150,14 +149,8 @@ def with_teacher(student: PreTrainedModel, teacher: PreTrainedModel, **options: 
 
 def check_pair(student: PreTrainedModel, teacher: PreTrainedModel, options: DistillationOptions) -> None:
     """Raise the errors of `with_teacher`."""
-    for name, model in (("student", student), ("teacher", teacher)):
-        if not isinstance(model, EncoderForMaskedLM):
-            raise ValueError(
-                f"{name} is a {type(model).__name__}, which has no masked-LM head of this package: load it with "
-                "hf_encoders' class for masked LM, such as HfeBertForMaskedLM.from_pretrained(...)."
-            )
-    if student is teacher:
-        raise ValueError("student and teacher are the same model: make the student with student_from(teacher, ...).")
+    check_masked_lm("student", student)
+    check_masked_lm("teacher", teacher)
     config, teacher_config = student.config, teacher.config
     for name in ("vocab_size", "pad_token_id"):
         value, teacher_value = getattr(config, name), getattr(teacher_config, name)
@@ -230,12 +223,11 @@ class StudentWithTeacher:
             inputs_embeds: not with labels, since the teacher's embeddings are others.
             num_items_in_batch (*optional*): predicted tokens in the whole batch.
         """
+        if labels is not None and inputs_embeds is not None:
+            raise ValueError("inputs_embeds are the student's, and the teacher needs input_ids: pass those.")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
-        sums: dict[str, ObjectiveSums] = {}
+        outputs, sums = self.encode(*inputs, token_labels=labels, **kwargs), {}
         if labels is not None:
-            if inputs_embeds is not None:
-                raise ValueError("inputs_embeds are the student's, and the teacher needs input_ids: pass those.")
             sums = self.compare(outputs, self.teacher_forward(*inputs, token_labels=labels, **kwargs), labels)
         logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
         if mlm is not None:
@@ -253,8 +245,7 @@ class StudentWithTeacher:
         """Return the teacher's hidden states of the same flat tokens."""
         if self.teacher.device != self.device:
             self.teacher.to(self.device)
-        recorded = ("output_attentions", "output_hidden_states")  # of the student only
-        return self.teacher.encode(*inputs, **{name: kwargs[name] for name in kwargs if name not in recorded})
+        return self.teacher.encode(*inputs, **{**kwargs, "output_attentions": False, "output_hidden_states": False})
 
     def compare(
         self, outputs: FlatEncoderOutput, teachers: FlatEncoderOutput, labels: torch.Tensor
@@ -277,23 +268,19 @@ class StudentWithTeacher:
         self, states: torch.Tensor, teacher_states: torch.Tensor, is_item: torch.Tensor | None
     ) -> ObjectiveSums:
         """Compare the flat tokens in `is_item`, `(N,)`, or all of them."""
-        temperature, teacher = self.distillation.temperature, self.teacher
-        if torch.compiler.is_compiling():
-            # A graph of fixed shapes cannot select tokens.
+        temperature, head, teacher_head = self.distillation.temperature, self.mlm_head, self.teacher.mlm_head
+        if torch.compiler.is_compiling() or not is_bare(head):
+            # A graph of fixed shapes cannot select tokens, and an adapter's head is called as it is.
             with torch.no_grad():
-                targets = teacher.mlm_head(teacher_states)
-            return soft_target_sums(self.mlm_head(states), targets, temperature, is_item)
+                targets = teacher_head(teacher_states)
+            return soft_target_sums(head(states), targets, temperature, is_item)
         if is_item is not None:
             items = is_item.nonzero().squeeze(1)
             states, teacher_states = states.index_select(0, items), teacher_states.index_select(0, items)
         with torch.no_grad():
-            teacher_states = teacher.mlm_head.transform(teacher_states)
-        if not is_bare(self.mlm_head):
-            targets = teacher.get_output_embeddings()(teacher_states)
-            return soft_target_sums(self.mlm_head(states), targets, temperature)
-        projections = self.get_output_embeddings(), teacher.get_output_embeddings()
-        transformed = self.mlm_head.transform(states)
-        return linear_soft_target_sums(transformed, projections[0], teacher_states, projections[1], temperature)
+            teacher_states = teacher_head.transform(teacher_states)
+        linear, teacher_linear = self.get_output_embeddings(), self.teacher.get_output_embeddings()
+        return linear_soft_target_sums(head.transform(states), linear, teacher_states, teacher_linear, temperature)
 
     def _weighted_loss(
         self, sums: dict[str, ObjectiveSums], labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None

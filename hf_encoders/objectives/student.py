@@ -50,21 +50,19 @@ def student_config(teacher: EncoderConfig, layers: int, family: str | None = Non
         ValueError: for a family whose models are no students of the teacher's, and as the configuration.
     """
     config_class = config_class_of(family or student_family(teacher))
-    shared = fields_of(teacher)
-    if config_class.model_type != teacher.model_type:
-        both = {field.name for field in dataclasses.fields(BertFieldsConfig)}
-        both &= {field.name for field in dataclasses.fields(config_class)} | config_class.attribute_map.keys()
-        shared = {name: value for name, value in shared.items() if name in both}
     if teacher.model_type not in (config_class.model_type, *config_class.STUDENT_OF):
         able = [student.model_type for student in configurations() if teacher.model_type in student.STUDENT_OF]
         raise ValueError(
             f"family {config_class.model_type!r}: a {teacher.model_type} teacher has students of the family "
             f"{' or '.join([*able, teacher.model_type])}."
         )
-    number = config_class.own_name("num_hidden_layers")
-    shared = {name: value for name, value in shared.items() if config_class.own_name(name) not in fields}
-    shared = {config_class.own_name(name): value for name, value in shared.items()}
-    return config_class(**{**shared, number: layers, **fields})
+    shared = fields_of(teacher)
+    if config_class.model_type != teacher.model_type:
+        both = {field.name for field in dataclasses.fields(BertFieldsConfig)}
+        both &= {field.name for field in dataclasses.fields(config_class)} | config_class.attribute_map.keys()
+        shared = {name: value for name, value in shared.items() if name in both}
+    shared["num_hidden_layers"] = layers
+    return config_class(**{**{config_class.own_name(name): value for name, value in shared.items()}, **fields})
 
 
 def fields_of(config: EncoderConfig) -> dict[str, Any]:
@@ -95,11 +93,7 @@ def student_from(
             or fields that change the size of a weight; a student of other sizes is a new model: make it from its
             configuration.
     """
-    if not isinstance(teacher, EncoderForMaskedLM):
-        raise ValueError(
-            f"teacher is a {type(teacher).__name__}, which has no masked-LM head of this package: load it with "
-            "hf_encoders' class for masked LM, such as HfeBertForMaskedLM.from_pretrained(...)."
-        )
+    check_masked_lm("teacher", teacher)
     depth = teacher.config.num_hidden_layers
     layers = check_layers(spread_layers(depth, max(depth // 2, 1)) if layers is None else layers, depth)
     config = student_config(teacher.config, len(layers), family, **fields)
@@ -126,6 +120,15 @@ def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Seque
     take_weights(student, weights)
     check_equal(config, teacher.config, "num_attention_heads")  # with others the same weights compute something else
     return student
+
+
+def check_masked_lm(name: str, model: PreTrainedModel) -> None:
+    """Refuse a model without a masked-LM head of this package."""
+    if not isinstance(model, EncoderForMaskedLM):
+        raise ValueError(
+            f"{name} is a {type(model).__name__}, which has no masked-LM head of this package: load it with "
+            "hf_encoders' class for masked LM, such as HfeBertForMaskedLM.from_pretrained(...)."
+        )
 
 
 def check_equal(student: EncoderConfig, teacher: EncoderConfig, name: str) -> None:
