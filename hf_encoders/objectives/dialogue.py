@@ -63,7 +63,7 @@ class Dialogues(CorpusDataset):
     turn there is none has no label (-100), replaced or not.
 
     Args:
-        documents (`datasets.Dataset`): Corpus of dialogues: queries at even places and responses at odd ones, with
+        documents (`datasets.Dataset`): Corpus of dialogues: queries at even positions and responses at odd ones, with
             empty sentences where needed, as `prepare_corpus(..., turns_column=...)` makes it.
         max_length (`int`): Longest example in tokens, special tokens included; at least 7.
         fake_probability (`float`, *optional*, defaults to 0.5): As in `DialogueRule`.
@@ -105,13 +105,13 @@ class Dialogues(CorpusDataset):
             )
         self.max_length = max_length
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
-        # Places in a dialogue tell roles, so empty sentences are dropped only here.
+        # The parity of positions in a dialogue is the role, so empty sentences are dropped only here.
         whole = FlatCorpus.of(documents, keep_empty=True)
         lengths, counts = whole.sentence_lengths, whole.document_lengths
-        places = np.arange(len(lengths)) - np.repeat(whole.document_offsets[:-1], counts)
+        positions = np.arange(len(lengths)) - np.repeat(whole.document_offsets[:-1], counts)
         is_turn = lengths > 0
         self.bounds = offsets_of(lengths[is_turn])  # first token of every turn, and N
-        self.roles = (places % 2)[is_turn]  # 0 = query, 1 = response
+        self.roles = (positions % 2)[is_turn]  # 0 = query, 1 = response
         self.dialogues = np.repeat(np.arange(len(counts)), counts)[is_turn]
         self.first_turns = first_turns(self.roles, self.dialogues)
         with_examples = len(np.unique(self.dialogues[self.first_turns]))
@@ -164,13 +164,13 @@ class Dialogues(CorpusDataset):
 
     def _fake(self, turns: list[int], random: np.random.Generator) -> list[int] | None:
         """Replace one of the turns by one from another dialogue that makes another text; None if none is drawn."""
-        place = int(random.integers(TURNS))
-        replaced = turns[place]
+        index = int(random.integers(TURNS))
+        replaced = turns[index]
         kind = int(self.roles[replaced]), int(self.bounds[replaced + 1] - self.bounds[replaced])
         for _ in range(TRIES):
-            other = int(self.pool[random.integers(*self.ranges[kind])])
-            fake = [*turns[:place], other, *turns[place + 1 :]]
-            if self.dialogues[other] != self.dialogues[replaced] and self._words(fake) != self._words(turns):
+            turn = int(self.pool[random.integers(*self.ranges[kind])])
+            fake = [*turns[:index], turn, *turns[index + 1 :]]
+            if self.dialogues[turn] != self.dialogues[replaced] and self._words(fake) != self._words(turns):
                 return fake
         return None
 

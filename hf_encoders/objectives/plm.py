@@ -30,6 +30,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
+from hf_encoders.inputs import is_number
 from hf_encoders.objectives.batch import IGNORED, Row, batch
 from hf_encoders.objectives.dataset import refuse_unknown_options, with_options_of
 from hf_encoders.objectives.mlm import MaskedLanguageModelling, plain_row
@@ -70,24 +71,16 @@ class Permutation:
                 raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
         if not isinstance(self.fill_up, bool):
             raise ValueError(f"fill_up={self.fill_up!r} must be true or false.")
-        share = self.reversed_share
-        if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
-            raise ValueError(f"reversed_share={share!r} must be in [0, 1]; XLNet uses 0.5.")
+        if not (is_number(self.reversed_share) and 0 <= self.reversed_share <= 1):
+            raise ValueError(f"reversed_share={self.reversed_share!r} must be in [0, 1]; XLNet uses 0.5.")
 
 
 def choose_tokens(
     starts: np.ndarray, goal: int | None, options: Permutation, random: np.random.Generator
 ) -> np.ndarray:
-    """Choose tokens of a part of an example in the direction of reading, as `_sample_mask` does.
+    """Choose tokens of a part of an example in the direction of reading, as `_sample_mask` does: `bool`, `(T,)`.
 
-    Args:
-        starts (`np.ndarray` of `bool`, shape `(T,)`): Where words begin.
-        goal (`int`, *optional*): Number of tokens to choose; None for what the spans give.
-        options (`Permutation`): K and the longest span.
-        random (`np.random.Generator`): Random numbers.
-
-    Returns:
-        `np.ndarray` of `bool`, shape `(T,)`: whether a token is chosen.
+    `starts` says where words begin, `bool`, `(T,)`. Without a `goal`, their number is what the spans give.
     """
     shares = 1 / np.arange(1, options.max_span + 1)
     bounds = np.cumsum(shares / shares.sum())[:-1]
@@ -124,15 +117,14 @@ def permute(
     """Choose tokens of an example to predict, and the order to predict them in.
 
     Args:
-        starts (`np.ndarray` of `bool`, shape `(T,)`): Where words begin.
-        is_functional (`np.ndarray` of `bool`, shape `(T,)`): Which tokens are separators or `<cls>`.
+        starts, is_functional (`np.ndarray` of `bool`, shape `(T,)`): Where words begin; separators and `<cls>`.
         first_length (`int`): Tokens of the first of two parts; 0, or T, if the example has one part only.
         options (`Permutation`): How.
         random (`np.random.Generator`): Random numbers.
 
     Returns:
-        Whether a token is predicted, `bool` of shape `(T,)`; its place in the order, 0 for what all see, `int64` of
-        shape `(T,)`: a token sees those with at most its own; and whether the example is read in reverse.
+        Whether a token is predicted, `bool` `(T,)`; its rank in the order, 0 for what all see, `int64` `(T,)`: a token
+        sees those with at most its rank; and whether the example is read in reverse.
     """
     length = len(starts)
     first_length %= length
@@ -218,8 +210,8 @@ def with_matrices(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
     batch = dict(batch)
     lengths, is_reversed = batch["attention_mask"].sum(dim=1, keepdim=True), batch.pop("is_reversed")[:, None]
-    places = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"])
-    mirrored = torch.where(is_reversed & (places < lengths), lengths - 1 - places, places)
+    positions = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"])
+    mirrored = torch.where(is_reversed & (positions < lengths), lengths - 1 - positions, positions)
     batch = {name: value.gather(1, mirrored) for name, value in batch.items()}
     order, is_target = batch.pop("order"), batch["labels"] != IGNORED
     # A prediction does not see its own token; content does, whatever the diagonal says.
@@ -294,20 +286,15 @@ class DataCollatorForPermutationLM:
         self.options = Permutation(**permutation)
         self.num_ids = max(tokenizer.get_vocab().values()) + 1
         self.word_starts = self.options.word_starts(tokenizer)
-        if pad_to_multiple_of is not None and (packed or not isinstance(pad_to_multiple_of, int)):
+        if packed and (pad_to_multiple_of is not None or for_transformers):
             raise ValueError(
-                f"pad_to_multiple_of={pad_to_multiple_of!r} must be a whole number, of a batch that is not packed: "
-                "leave it out."
+                "pad_to_multiple_of and for_transformers are for padded batches: leave out packed."
             )
-        if for_transformers and packed:
-            raise ValueError("for_transformers=True: transformers' XLNet takes no packed batch; leave out packed.")
         self.packed, self.pad_to_multiple_of, self.for_transformers = packed, pad_to_multiple_of, for_transformers
 
     def __repr__(self) -> str:
         options = {"packed": self.packed, "for_transformers": self.for_transformers, **vars(self.options)}
-        defaults = {"packed": False, "for_transformers": False, **vars(Permutation())}
-        shown = {name: value for name, value in options.items() if value != defaults[name]}
-        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in shown.items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in options.items())})"
 
     def __call__(
         self, features: Sequence[ChunkExample | Mapping[str, Any]], return_tensors: str = "pt"
@@ -323,8 +310,8 @@ class DataCollatorForPermutationLM:
             keys = [chunk.key for chunk in features]
         rows = [self.arguments(*row, key) for row, key in zip(inputs, keys, strict=True)]
         is_reversed = torch.tensor([row.pop("is_reversed") for row in rows])
-        made = {**batch(rows, self.padding, self.packed, self.pad_to_multiple_of), "is_reversed": is_reversed}
-        return with_matrices(made) if self.for_transformers else made
+        arguments = {**batch(rows, self.padding, self.packed, self.pad_to_multiple_of), "is_reversed": is_reversed}
+        return with_matrices(arguments) if self.for_transformers else arguments
 
     def tokens(self, chunk: ChunkExample) -> tuple[Row, int]:
         """Return `reused A <sep> B <sep> <cls>`, without `B <sep>` where B is empty, and the tokens of reused text."""
