@@ -287,9 +287,7 @@ class DataCollatorForPermutationLM:
         self.num_ids = max(tokenizer.get_vocab().values()) + 1
         self.word_starts = self.options.word_starts(tokenizer)
         if packed and (pad_to_multiple_of is not None or for_transformers):
-            raise ValueError(
-                "pad_to_multiple_of and for_transformers are for padded batches: leave out packed."
-            )
+            raise ValueError("pad_to_multiple_of and for_transformers are for padded batches: leave out packed.")
         self.packed, self.pad_to_multiple_of, self.for_transformers = packed, pad_to_multiple_of, for_transformers
 
     def __repr__(self) -> str:
