@@ -79,7 +79,7 @@ MISTAKES = [
     ("sample", {"new": "model"}, "holds files already"),
     ("tokenizer", {"bpe": "bp"}, "did you mean bpe?"),
     ("tokenizer", {"text.txt": "no.txt"}, f"--input: 'no.txt' {NOT_THERE}"),
-    ("tokenizer", {"text.txt": "book.epub"}, "--input: 'book.epub' is an EPUB"),
+    ("tokenizer", {"text.txt": "book.epub"}, "--input: 'book.epub' is a ZIP archive, EPUB"),
     ("tokenizer", {"--kind": "--extend", "bpe": "./no"}, f"--extend './no' {NOT_THERE}"),
     ("tokenizer", {"--input": "--dataset", "text.txt": "./no"}, f"--dataset './no' {NOT_THERE}"),
     ("corpus", {"model": "./no"}, f"--tokenizer './no' {NOT_THERE}"),

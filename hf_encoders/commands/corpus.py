@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 LEARN = ""  # --phrases without a file
 ENGLISH = "en"
+# Options that do not go with --parallel.
+OF_OTHER_TEXT = ("config", "split", "streaming", "sentences_column", "turns_column", "one_sentence_per_line")
+OF_OTHER_TEXT += ("max_sentence_tokens", "lexicon", "phrases")
 JIEBA, BUILD = constant("corpus.units", "JIEBA"), constant("corpus.similar_words", "BUILD")
 
 
@@ -102,17 +105,7 @@ def check_parallel_arguments(arguments: argparse.Namespace) -> None:
         return
     if not arguments.languages:
         raise ValueError("--languages is missing: name the languages of both sides of --parallel, such as en zh.")
-    for name in (
-        "config",
-        "split",
-        "streaming",
-        "sentences_column",
-        "turns_column",
-        "one_sentence_per_line",
-        "max_sentence_tokens",
-        "lexicon",
-        "phrases",
-    ):
+    for name in OF_OTHER_TEXT:
         if getattr(arguments, name) not in (None, False):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --parallel: leave it out.")
     if arguments.text_column != "text":
@@ -199,7 +192,7 @@ def prepare(arguments: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase")
 
 
 def lexicon_of(arguments: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
-    """All entries of --lexicon; and those of files, which the word segmenter does not have."""
+    """Return all entries of --lexicon; and those of files, which the word segmenter does not have."""
     from hf_encoders.corpus.units import jieba_entries, read_entries
 
     if not arguments.lexicon:

@@ -18,16 +18,14 @@ from datasets.arrow_writer import ArrowWriter
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.preparation import (
-    corpus_settings,
     document_table,
     duplicates_of,
     features_of,
     finish_corpus,
     finished_report,
     one_core_per_process,
-    settings_hash,
 )
-from hf_encoders.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, corpus_settings, settings_hash
 from hf_encoders.corpus.tokenized import DocumentTokenizer, document_batches
 from hf_encoders.writing import UNFINISHED, locked
 

@@ -1,8 +1,8 @@
-"""Readers of documents: text files, JSON lines, dialogues and datasets to lists of sentences.
+"""Text to documents, lists of sentences: text files, JSON lines, dialogues and datasets.
 
 A dialogue is a document too. Its turns are the sentences: queries at even places, responses at odd ones. Where one
-side speaks twice in a row, or a response comes first, an empty sentence holds the place between, so that a corpus of
-dialogues has the columns of any other, and objectives that know no roles read turns as sentences.
+side speaks twice in a row, or a response comes first, an empty sentence holds the place between, so that objectives
+that know no roles read turns as sentences.
 
 A sentence splitter is a `Callable[[str], list[str]]`: it takes one line of a text file, or the whole text of a
 document, and returns its sentences in order, none of them empty. A line break always ends a sentence, so that one
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +88,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def splitter_for(language: str | None) -> Callable[[str], list[str]]:
-    """The splitter for a language; `None` takes lines as they are."""
+    """Return the splitter for a language; `None` takes lines as they are."""
     if language is None:
         return one_sentence_per_line
     split_sentences("", language)
@@ -96,12 +96,12 @@ def splitter_for(language: str | None) -> Callable[[str], list[str]]:
 
 
 def sentences_of_text(text: str, sentence_splitter: Callable[[str], list[str]]) -> list[str]:
-    """The sentences that a splitter returns for a text; anything but a list of `str` is a `ValueError`."""
-    found = sentence_splitter(text)
-    sentences = list(found) if isinstance(found, Iterable) and not isinstance(found, str | bytes) else [None]
+    """Return the sentences that a splitter finds in a text; refuse anything but a list of `str`."""
+    split = sentence_splitter(text)
+    sentences = list(split) if isinstance(split, Iterable) and not isinstance(split, str | bytes) else [None]
     if not all(isinstance(sentence, str) for sentence in sentences):
         raise ValueError(
-            f"sentence_splitter gives {found!r:.80} for {text!r:.80}: it has to return a list of str, the sentences."
+            f"sentence_splitter gives {split!r:.80} for {text!r:.80}: it has to return a list of str, the sentences."
         )
     return sentences
 
@@ -134,7 +134,7 @@ class Reading(NamedTuple):
     damaged_sentences: int = 0  # with U+FFFD (bytes that are not UTF-8 become it) or NUL
 
     def with_document(self, document: list[str]) -> "Reading":
-        """The counts with one more document."""
+        """Return the counts with one more document."""
         text, damaged = "".join(document), 0
         if "\ufffd" in text or "\0" in text:
             damaged = sum("\ufffd" in sentence or "\0" in sentence for sentence in document)
@@ -157,13 +157,10 @@ def read_documents(
 
     Args:
         paths (`Sequence[str | Path]`): Files, or folders in which all `*.txt` and `*.jsonl` files are read, sorted by
-            path, hidden ones and those behind symbolic links included; `skipped_files` counts the others. A file with
-            another suffix is read as text.
+            path, hidden ones and those behind symbolic links included. A file with another suffix is read as text.
         sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Takes a line of a
             text file or the text of a JSON document.
-        text_field (`str`, *optional*, defaults to `"text"`): Field of a JSON document that holds its text.
-        sentences_field (`str`, *optional*): Field that holds a list of sentences, which replaces the text.
-        turns_field (`str`, *optional*): Field that holds the turns of a dialogue, as `turns_column` of
+        text_field, sentences_field, turns_field: As `text_column`, `sentences_column` and `turns_column` of
             `prepare_corpus`.
 
     Returns:
@@ -187,24 +184,14 @@ def documents_from_dataset(
     Arguments and sentences are those of `read_documents`. Raises `ValueError` at once, if this is not one split or has
     no such column, and while reading, if a value is not text.
     """
-    check_column(dataset, sentences_column or text_column)
-    return TextSource(dataset, DocumentReader(sentence_splitter, text_column, sentences_column)).documents()
-
-
-def check_column(dataset: Any, column: str) -> None:
-    """Refuse what is not one split of a dataset, or has no such column."""
     if not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
         raise ValueError(f"dataset is a {type(dataset).__name__}: give one split, for example dataset['train'].")
-    if dataset.column_names is not None and column not in dataset.column_names:
-        raise ValueError(
-            f"dataset has no column {column!r} but {dataset.column_names}: name the one that holds the text with "
-            "text_column, or the one that holds lists of sentences with sentences_column."
-        )
+    return TextSource(dataset, DocumentReader(sentence_splitter, text_column, sentences_column)).documents()
 
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """Reads documents from files and values of datasets; fields as in `prepare_corpus`.
+    """Read documents from files and values of datasets; fields as in `prepare_corpus`.
 
     It reads in two steps: first the parts of a document, which are lines, one text, sentences or turns; then the
     sentences of the parts, which takes longer.
@@ -225,17 +212,17 @@ class DocumentReader:
 
     @property
     def column(self) -> str:
-        """The column of a dataset, or field of JSON lines, that is read."""
+        """Return the column of a dataset, or field of JSON lines, that is read."""
         return self.turns_column or self.sentences_column or self.text_column
 
     def sentences(self, parts: list[str]) -> list[str]:
-        """The sentences of the parts of a document."""
+        """Return the sentences of the parts of a document."""
         if self.turns_column or self.sentences_column:
             return parts
         return [sentence for part in parts for sentence in sentences_of_text(part, self.sentence_splitter)]
 
     def parts_of_value(self, value: Any) -> list[str]:
-        """The parts of a document, from its text, its list of sentences or its turns."""
+        """Return the parts of a document, from its text, its list of sentences or its turns."""
         if self.turns_column:
             return sentences_of_turns(value)
         if self.sentences_column:
@@ -246,8 +233,8 @@ class DocumentReader:
             return [sentence for sentence in value if sentence.strip()]
         if not isinstance(value, str):
             raise ValueError(
-                f"{self.column!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field "
-                "(files) or sentences_column (datasets)."
+                f"{self.column!r} is {value!r:.80}, not a str: leave the document out; for lists use "
+                "sentences_column (read_documents: sentences_field)."
             )
         return [value]
 
@@ -259,32 +246,22 @@ class DocumentReader:
             raise ValueError(f"row {row}: {error}") from error
 
     def parts_of_file(self, path: Path) -> Iterator[list[str]]:
-        """The parts of each document of a file, of which none is empty."""
+        """Yield the parts of each document of a file, of which none is empty."""
         # Bytes that are not UTF-8 become U+FFFD. Concatenated files have byte order marks in the middle.
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = (line.strip().lstrip("\ufeff") for line in file)
-            yield from self._parts_of_json_lines(path, lines) if is_json_lines(path) else self._parts_of_text(lines)
-
-    def _parts_of_text(self, lines: Iterator[str]) -> Iterator[list[str]]:
-        parts: list[str] = []
-        for line in lines:
-            if line:
-                parts.append(line)
-            elif parts:
-                yield parts
-                parts = []
-        if parts:
-            yield parts
+            if path.suffix.lower() == ".jsonl":
+                yield from filter(None, self._parts_of_json_lines(path, lines))
+            else:
+                yield from (list(group) for is_text, group in groupby(lines, bool) if is_text)
 
     def _parts_of_json_lines(self, path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         for number, line in enumerate(lines, start=1):
             if line:
                 try:
-                    parts = self.parts_of_value(_json_value(line, self.column))
+                    yield self.parts_of_value(_json_value(line, self.column))
                 except ValueError as error:
                     raise ValueError(f"{path}, line {number}: {error}") from error
-                if parts:
-                    yield parts
 
 
 class TextSource:
@@ -297,7 +274,6 @@ class TextSource:
 
     Attributes:
         files (`list[Path]`): The files; empty for a dataset.
-        dataset (`datasets.Dataset`, `datasets.IterableDataset` or `None`): The dataset.
         skipped_files (`dict[str, int]`): What in the folders is not read: files by suffix, broken links.
         text_bytes (`int` or `None`): Size of the text, with the markup of JSON lines; `None` if unknown.
 
@@ -313,7 +289,11 @@ class TextSource:
         self.files: list[Path] = []
         self.skipped_files: dict[str, int] = {}
         if isinstance(source, datasets.Dataset | datasets.IterableDataset):
-            check_column(source, reader.column)
+            if source.column_names is not None and reader.column not in source.column_names:
+                raise ValueError(
+                    f"dataset has no column {reader.column!r} but {source.column_names}: name the one that holds the "
+                    "text with text_column, or the one that holds lists of sentences with sentences_column."
+                )
             self.dataset = source
             if isinstance(source, datasets.Dataset):
                 table = source.data
@@ -339,11 +319,11 @@ class TextSource:
 
     @property
     def divided_files(self) -> list[Path]:
-        """The files, where `parts` can read some of them alone."""
+        """Return the files, where `parts` can read some of them alone."""
         return self.files
 
     def parts(self, files: Sequence[Path] | None = None) -> Iterator[list[str]]:
-        """The parts of each document, in order; of all files, or of some."""
+        """Return the parts of each document, in order; of all files, or of some."""
         if self.dataset is None:
             return chain.from_iterable(map(self.reader.parts_of_file, self.files if files is None else files))
         column, batches = self.reader.column, self.dataset.with_format(None).iter(batch_size=ROWS_PER_READ)
@@ -351,13 +331,8 @@ class TextSource:
         return (self.reader.parts_of_row(row, value) for row, value in enumerate(values))
 
     def documents(self) -> Iterator[list[str]]:
-        """The sentences of each document that has one."""
+        """Return the sentences of each document that has one."""
         return filter(None, map(self.reader.sentences, self.parts()))
-
-
-def is_json_lines(path: Path) -> bool:
-    """Whether each line of a file is a document, by its suffix."""
-    return path.suffix.lower() == ".jsonl"
 
 
 def _json_value(line: str, field: str) -> Any:
@@ -368,22 +343,21 @@ def _json_value(line: str, field: str) -> Any:
     if not isinstance(record, dict) or field not in record:
         fields = list(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(
-            f"no field {field!r} but {fields}: name the field that holds the text with text_field (--text-column), "
-            "or the one that holds a list of sentences with sentences_field (--sentences-column), or of turns with "
-            "turns_field (--turns-column)."
+            f"no field {field!r} but {fields}: name the field of the text with text_field (--text-column), of a list "
+            "of sentences with sentences_field (--sentences-column), or of turns with turns_field (--turns-column)."
         )
     return record[field]
 
 
 def sentences_of_turns(turns: Any) -> list[str]:
-    """The turns of a dialogue, queries at even places and responses at odd ones; blank turns are left out.
+    """Return the turns of a dialogue, queries at even places and responses at odd ones; blank turns are left out.
 
     Args:
         turns (`list`): `str`, of which the first is a query and the others alternate; or objects with `role` ("query"
             or "user", "response" or "assistant") and `text` (or `content`).
 
     Raises:
-        ValueError: naming what is neither.
+        ValueError: If something is neither.
 
     >>> sentences_of_turns(["How are you?", "Fine.", "Good."])
     ['How are you?', 'Fine.', 'Good.']
@@ -409,7 +383,6 @@ def sentences_of_turns(turns: Any) -> list[str]:
 
 
 def _role_and_text(turn: Any) -> tuple[int, str]:
-    """The role of a turn, 0 or 1, and its text."""
     turn = turn if isinstance(turn, dict) else {"role": turn}
     role = turn.get("role")
     text = next((turn[name] for name in TEXT_FIELDS if name in turn), None)

@@ -17,6 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,12 @@ def read_file(
     if not path.is_file():
         raise ValueError(f"{path} is not a file: give the path of a {', '.join(FORMS)} file.")
     check_is_text(path, option="")
+    form = form or FORM_OF_SUFFIX.get(path.suffix.lower())
+    if form is None:
+        raise ValueError(f"{path}: unknown suffix: give the form with --format {'|'.join(FORMS)}.")
+    if columns is not None and form not in ("csv", "tsv"):
+        raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
     try:
-        form = form or form_of(path)
-        if columns is not None and form not in ("csv", "tsv"):
-            raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
         if form == "conll":
             rows = read_conll(path, *conll_columns)
         elif form in ("squad", "jsonl", "json"):
@@ -85,14 +88,6 @@ def read_file(
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows.")
     return rows
-
-
-def form_of(path: Path) -> str:
-    """Return the form of a file by its suffix; `read_json` distinguishes the forms of `json`."""
-    suffix = path.suffix.lower()
-    if suffix not in FORM_OF_SUFFIX:
-        raise ValueError(f"{path}: unknown suffix: give the form with --format {'|'.join(FORMS)}.")
-    return FORM_OF_SUFFIX[suffix]
 
 
 def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes: bool) -> datasets.Dataset:
@@ -133,7 +128,7 @@ def read_json(path: Path) -> datasets.Dataset:
             return read_json_rows(path)
     content = _parsed(path.read_text(encoding="utf-8-sig"), f"{path}")
     if isinstance(content, dict) and isinstance(content.get("data"), list):
-        return squad_rows(content, path)
+        return read_squad(path, content)
     return rows_of_objects(content if isinstance(content, list) else [content], path)
 
 
@@ -147,15 +142,12 @@ def _is_json(text: str) -> bool:
 
 def read_json_rows(path: Path) -> datasets.Dataset:
     """Read JSON lines, or one list of objects."""
-    with path.open(encoding="utf-8-sig") as file:
-        if file.read(64).lstrip().startswith("["):
-            file.seek(0)
-            rows = _parsed(file.read(), f"{path}")
-        else:
-            file.seek(0)
-            rows = [
-                _parsed(line, f"{path}, line {i}") for i, line in enumerate(without_marks(file), 1) if line.strip()
-            ]
+    text = path.read_text(encoding="utf-8-sig")
+    if text.lstrip().startswith("["):
+        rows = _parsed(text, f"{path}")
+    else:
+        lines = enumerate(without_marks(text.split("\n")), 1)
+        rows = [_parsed(line, f"{path}, line {number}") for number, line in lines if line.strip()]
     return rows_of_objects(rows, path)
 
 
@@ -196,22 +188,14 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datase
     Columns are separated by tabs if the line has one, otherwise by spaces. A line of only spaces and tabs ends a
     sentence. `-DOCSTART-` lines are left out, and the comments of `COMMENT` before a sentence.
     """
-    names = ("tokens", "ner_tags", "first_line")
-    sentences = conll_sentences(path, word_column, tag_column)
-    return datasets.Dataset.from_list([dict(zip(names, sentence, strict=True)) for sentence in sentences])
-
-
-def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[list[str], list[str], int]]:
-    """Yield words and tags of each sentence, and the number of its first line, from 1."""
-    words, tags = [], []
+    sentences, words, tags = [], [], []
     # Not `str.splitlines`: other Unicode line ends occur inside words.
     with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(without_marks(file), 1):
+        for number, line in enumerate(chain(without_marks(file), [""]), 1):
             fields = line.rstrip("\r\n").split("\t") if "\t" in line else re.split(" +", line.strip(" \r\n"))
-            is_blank = not any(field.strip(" ") for field in fields)
             if not words and COMMENT.fullmatch(line.rstrip()):
                 continue
-            if not is_blank and fields[0].strip(" ") != DOCUMENT_START:
+            if any(field.strip(" ") for field in fields) and fields[0].strip(" ") != DOCUMENT_START:
                 try:
                     word, tag = fields[word_column].strip(" "), fields[tag_column].strip(" ")
                 except IndexError:
@@ -224,20 +208,14 @@ def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[t
                 words.append(word)
                 tags.append(tag)
             elif words:
-                yield words, tags, number - len(words)
+                sentences.append({"tokens": words, "ner_tags": tags, "first_line": number - len(words)})
                 words, tags = [], []
-    if words:
-        yield words, tags, number - len(words) + 1
+    return datasets.Dataset.from_list(sentences)
 
 
-def read_squad(path: Path) -> datasets.Dataset:
-    """Read questions with their contexts; an impossible one (v2.0) has no answers."""
-    return squad_rows(_parsed(path.read_text(encoding="utf-8-sig"), f"{path}"), path)
-
-
-def squad_rows(content: Any, path: Path) -> datasets.Dataset:
-    """Return a row for each question of the parsed file."""
-    rows = []
+def read_squad(path: Path, content: Any = None) -> datasets.Dataset:
+    """Read questions with their contexts; an impossible one (v2.0) has no answers. `content` is the parsed file."""
+    content, rows = content or _parsed(path.read_text(encoding="utf-8-sig"), f"{path}"), []
     try:
         for document in content["data"]:
             for paragraph in document["paragraphs"]:

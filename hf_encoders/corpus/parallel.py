@@ -63,36 +63,37 @@ class ParallelSource(TextSource):
             pairs += 1
             num_empty += not (first and second)
             num_same += bool(first) and first == second
-        names = " and ".join(map(str, self.files))
-        if num_empty == pairs:
-            raise ValueError(f"--parallel: no line of {names} has both sides: check files and columns.")
         if num_empty + num_same == pairs:
             raise ValueError(
-                f"--parallel: both sides of every line of {names} are the same text: check files and columns."
+                f"--parallel: no line of {' and '.join(map(str, self.files))} has two sides that differ: check files "
+                "and columns."
             )
         self.skipped_files = {EMPTY_SIDE: num_empty} if num_empty else {}
 
     def identity(self) -> dict[str, Any]:
-        """Return path, size and modification time of the files, languages and columns, which identify the text."""
+        """Return what identifies the text: path, size and time of the files, languages and columns."""
         identity = super().identity() | {LANGUAGES: list(self.languages)}
         return identity if self.columns is None else identity | {"columns": list(self.columns)}
 
     @property
     def divided_files(self) -> list[Path]:
-        """No file is read without the other."""
+        """Return none: no file is read without the other."""
         return []
 
     def parts(self, files: Sequence[Path] | None = None) -> Iterator[list[str]]:
-        """The pairs without an empty side."""
+        """Return the pairs without an empty side."""
         return (list(pair) for pair in self._pairs() if all(pair))
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """The sides of every line."""
+        """Yield the sides of every line."""
         with ExitStack() as opened:
             files = [opened.enter_context(open(path, "rb")) for path in self.files]
             for number, lines in enumerate(zip_longest(*files), start=1):
                 if None in lines:
-                    raise ValueError(self._unequal())
+                    raise ValueError(
+                        f"--parallel: {' and '.join(map(_with_lines, self.files))}, and line N of one translates line "
+                        "N of the other: align them, and keep empty lines."
+                    )
                 try:
                     first, second = map(_text, self._sides(lines))
                 except ValueError as error:
@@ -100,7 +101,7 @@ class ParallelSource(TextSource):
                 yield first, second
 
     def _sides(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """The two sides of a line of each file."""
+        """Return the two sides of a line of each file."""
         if len(lines) == SIDES:
             return lines
         fields = lines[0].split(b"\t")
@@ -113,17 +114,6 @@ class ParallelSource(TextSource):
         if max(self.columns) > len(fields):
             raise ValueError(f"it has {len(fields)} column(s), and column {max(self.columns)} is a side: repair it.")
         return [fields[column - 1] for column in self.columns]
-
-    def _unequal(self) -> str:
-        """Return the message about files of unequal length."""
-        counts = []
-        for path in self.files:
-            with open(path, "rb") as file:
-                counts.append(f"{path} has {sum(1 for _ in file):,} lines")
-        return (
-            f"--parallel: {' and '.join(counts)}, and line N of one translates line N of the other: align them, and "
-            "keep empty lines."
-        )
 
 
 def prepare_parallel_corpus(
@@ -170,11 +160,7 @@ def prepare_parallel_corpus(
 
 
 def parallel_languages(folder: str | Path) -> tuple[str, str] | None:
-    """The languages of a prepared corpus of parallel text, `ParallelPairs`' argument; None for any other corpus.
-
-    Raises:
-        ValueError: If the corpus's report is damaged.
-    """
+    """Return the languages of a prepared corpus of parallel text, as `ParallelPairs` takes; None for any other."""
     if not Path(folder, REPORT_FILE).exists():
         return None
     names = CorpusReport.load(folder).settings["source"].get(LANGUAGES)
@@ -190,13 +176,17 @@ def _check_columns(columns: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is not a regular file of text; `.tsv` is what is expected here."""
     if not path.is_file():
         what = "is not a regular file" if path.exists() else "does not exist"
         raise ValueError(f"--parallel: '{path}' {what}: give a TSV, or two text files aligned line by line.")
     check_is_text(path, "--parallel: ")
 
 
+def _with_lines(path: Path) -> str:
+    with open(path, "rb") as file:
+        return f"{path} has {sum(1 for _ in file):,} lines"
+
+
 def _text(side: bytes) -> str:
-    """A side without white space and byte order mark around it."""
+    """Decode a side, without white space and byte order mark around it."""
     return side.decode("utf-8", "replace").strip().lstrip("\ufeff").strip()

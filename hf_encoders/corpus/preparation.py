@@ -1,10 +1,8 @@
 """Text files and datasets to one corpus in a folder: `datasets` reads, caches, maps and saves; a report tells of it.
 
-A folder is finished, or resumed, only if it is of the same settings: what decides about the contents of a corpus.
+A folder is finished, or resumed, only if it is of the same settings (`report.py`).
 """
 
-import hashlib
-import json
 import os
 import shutil
 import sys
@@ -13,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +29,15 @@ from hf_encoders.corpus.flat_corpus import COLUMN, WORD_STARTS, FlatCorpus
 from hf_encoders.corpus.report import (
     REPORT_FILE,
     CorpusReport,
+    check_same_settings,
+    corpus_settings,
     corpus_statistics,
     document_hashes,
     library_versions,
     reading_warnings,
+    settings_hash,
     warnings_for,
 )
-from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.corpus.tokenized import NO_TOKENS, DocumentTokenizer
 from hf_encoders.corpus.units import (
     LEARNED,
@@ -61,10 +61,6 @@ PARTS = "parts"  # column of the documents of files: what `DocumentReader.senten
 # What is written into the folder of a corpus, also by `datasets`, and by earlier versions of this package.
 OWN_FILES = ("data-*.arrow", "state.json", "dataset_info.json", PHRASES_FILE, "similar_words.safetensors")
 OWN_FILES += ("cache-*.arrow", "corpus*.arrow", "flat-*", REPORT_FILE)
-
-
-class OtherSettingsError(ValueError):
-    """A folder holds a corpus that was made with other settings."""
 
 
 def prepare_corpus(
@@ -416,47 +412,6 @@ def _mark_rows(table: pa.Table, phrases: Lexicon) -> pa.Table:
     return mark_phrases(FlatCorpus.of_table(table).part(0, len(table)), phrases).to_table()
 
 
-def describe_function(function: Callable | None) -> str | None:
-    """Return the name of an importable function; of any other (a lambda, one of a script) also a hash of its code.
-
-    >>> from hf_encoders.corpus.documents import split_sentences
-    >>> describe_function(partial(split_sentences, language="de"))
-    "hf_encoders.corpus.documents.split_sentences(language='de')"
-    """
-    if function is None:
-        return None
-    if isinstance(function, partial):
-        arguments = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
-        return f"{describe_function(function.func)}({', '.join(arguments)})"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    module, name = getattr(named, "__module__", None) or "builtins", named.__qualname__
-    is_importable = named is function and module != "__main__" and "<" not in name
-    return f"{module}.{name}" + ("" if is_importable else f"#{Hasher.hash(function)}")
-
-
-def corpus_settings(source: dict[str, Any], tokenize: DocumentTokenizer, keep_duplicates: bool) -> dict[str, Any]:
-    """Return everything that decides what is in a corpus, for JSON; `source` identifies the text."""
-    versions, reader, tokenizer = library_versions(), tokenize.reader, tokenize.tokenizer
-    return {
-        "source": source,
-        "text_column": reader.text_column,
-        "sentences_column": reader.sentences_column,
-        "turns_column": reader.turns_column,
-        "sentence_splitter": describe_function(reader.sentence_splitter),
-        "word_segmenter": describe_function(tokenize.encoder.word_segmenter),
-        "max_sentence_tokens": tokenize.max_sentence_tokens,
-        "keep_duplicates": keep_duplicates,
-        **tokenize.units.settings(),
-        "tokenizer": {
-            "fingerprint": tokenizer_fingerprint(tokenizer),
-            "class": type(tokenizer).__name__,
-            "name": str(tokenizer.name_or_path),
-            "entries": len(tokenizer),
-        },
-        "libraries": {name: versions[name] for name in ("hf_encoders", "sentencex", "tokenizers")},
-    }
-
-
 @contextmanager
 def working_folder(output: Path, settings: dict[str, Any], restart: bool = False) -> Iterator[Path]:
     """Yield the folder in `output` that a corpus with these settings is made in; remove those of other settings.
@@ -501,7 +456,7 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
         check_output(output)
         return None
     report = CorpusReport.load(output)
-    _check_same_settings(output, report.settings, settings)
+    check_same_settings(output, report.settings, settings)
     try:
         num_documents = len(datasets.load_from_disk(str(output)))
     except (OSError, ValueError, pa.ArrowInvalid):
@@ -523,32 +478,3 @@ def remove_finished(output: Path) -> None:
     """Remove a finished corpus, or what was moved of one, the report first; and no other file."""
     for path in [path for pattern in reversed(OWN_FILES) for path in output.glob(pattern)]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _check_same_settings(output: Path, made_with: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse a corpus that was made with other settings; the error has a line for each difference."""
-    before, now = _deciding(made_with), _deciding(wanted)
-    lines = [
-        f"\n- {name}: {made_with.get(name)!r:.300} there, {wanted.get(name)!r:.300} now"
-        for name in {**before, **now}
-        if before.get(name) != now.get(name)
-    ]
-    if lines:
-        raise OtherSettingsError(
-            f"output='{output}' holds a corpus made with other settings:{''.join(lines)}\nGive the same settings, "
-            "name another folder, or start over with overwrite=True (--overwrite)."
-        )
-
-
-def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings without what may differ: folder and class of a tokenizer, folders of files."""
-    source = settings["source"]
-    if "files" in source:
-        source = source | {"files": [[Path(path).name, *rest] for path, *rest in source["files"]]}
-    return settings | {"source": source, "tokenizer": settings["tokenizer"]["fingerprint"]}
-
-
-def settings_hash(settings: dict[str, Any]) -> str:
-    """Return a hash of what decides about the contents of a corpus, 16 hexadecimal digits."""
-    text = json.dumps(_deciding(settings), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,11 +1,12 @@
-"""Report on a corpus: counts, warnings of what predicts a failed pre-training, a table and a JSON file."""
+"""Report on a corpus, `corpus.json`: settings, counts, and warnings of what predicts a failed pre-training."""
 
 import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 
 import datasets
 import numpy as np
+from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders.corpus.flat_corpus import FlatCorpus
+from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
+from hf_encoders.corpus.tokenized import DocumentTokenizer
 from hf_encoders.corpus.units import UnitCounter, unit_rows
 from hf_encoders.writing import read_json, text_table
 
@@ -60,8 +64,9 @@ def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerB
         longest = max(longest, int(lengths.max(initial=0)))
         hashes.append(document_hashes(block))
     unknown = counts.pop("unknown", 0)
+    fields = dict.fromkeys(("documents", "sentences", "tokens", "one_sentence_documents"), 0)
     return CorpusStatistics(
-        **{name: counts[name] for name in ("documents", "sentences", "tokens", "one_sentence_documents")},
+        **fields | counts,
         longest_sentence_tokens=longest,
         duplicate_documents=counts["documents"] - len(np.unique(np.concatenate(hashes))),
         unknown_share=None if tokenizer is None else unknown / max(counts["tokens"], 1),
@@ -70,7 +75,7 @@ def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerB
 
 
 def document_hashes(block: FlatCorpus) -> np.ndarray:
-    """64-bit hash of the tokens of each document, whatever its sentences; `(D,)`."""
+    """Return a 64-bit hash of the tokens of each document, whatever its sentences; `(D,)`."""
     data = memoryview(np.ascontiguousarray(block.tokens, dtype=np.int32))
     bounds = pairwise(block.sentence_offsets[block.document_offsets].tolist())
     digests = (hashlib.blake2b(data[begin:end], digest_size=8).digest() for begin, end in bounds)
@@ -78,44 +83,46 @@ def document_hashes(block: FlatCorpus) -> np.ndarray:
 
 
 def warnings_for(statistics: CorpusStatistics) -> list[str]:
-    """Warnings of what predicts a failed pre-training, each with the remedy; the limits are this package's choice."""
-    warnings = []
-    documents = max(statistics.documents, 1)
-    if statistics.documents <= 1:
-        warnings.append(
-            f"The corpus has {statistics.documents} document(s): none can be held out for evaluation, and "
-            "next-sentence prediction has no other one to sample from. Put a blank line between documents, or one "
-            "document per line into a .jsonl file."
-        )
-    elif statistics.documents < 100 and statistics.tokens >= 50_000 * statistics.documents:
-        warnings.append(
-            f"The corpus has only {statistics.documents} documents, of {statistics.tokens // documents:,} tokens on "
-            "average: boundaries between documents are probably missing, and few documents make next-sentence "
-            "prediction easy. Put a blank line between documents, or one document per line into a .jsonl file."
-        )
-    if statistics.one_sentence_documents / documents > 0.5:
-        warnings.append(
-            f"{statistics.one_sentence_documents:,} of {statistics.documents:,} documents have a single sentence, "
-            "which gives no sentence pair. If there are blank lines within documents, remove them; if paragraphs were "
-            "not split, use split_sentences with the language of the text; otherwise train without a pair objective "
-            "(mlm)."
-        )
-    if statistics.duplicate_documents / documents > 0.1:
-        warnings.append(
-            f"{statistics.duplicate_documents:,} of {statistics.documents:,} documents repeat an earlier one: a model "
-            "memorizes them, and validation measures what was trained on. Remove duplicates before tokenizing; "
-            "prepare_corpus and `hf-encoders corpus` do so by default."
-        )
-    if statistics.unknown_share is not None and statistics.unknown_share > 0.05:
-        warnings.append(
-            f"{statistics.unknown_share:.1%} of the tokens are unknown to the tokenizer: its vocabulary does not "
-            "fit the text. Train a tokenizer on the text, or use a byte-level one."
-        )
-    return warnings
+    """Return warnings of what predicts a failed pre-training, each with the remedy; limits are our choice."""
+    number, single = statistics.documents, statistics.one_sentence_documents
+    duplicates, unknown = statistics.duplicate_documents, statistics.unknown_share or 0
+    documents = max(number, 1)
+    tokens_each = statistics.tokens / documents
+    boundaries = "Put a blank line between documents, or one document per line into a .jsonl file."
+    checks = [
+        (
+            number <= 1,
+            f"The corpus has {number} document(s): none can be held out for evaluation, and next-sentence prediction "
+            f"has no other one to sample from. {boundaries}",
+        ),
+        (
+            1 < number < 100 and tokens_each >= 50_000,
+            f"The corpus has only {number} documents, of {tokens_each:,.0f} tokens on average: boundaries between "
+            f"documents are probably missing, and few documents make next-sentence prediction easy. {boundaries}",
+        ),
+        (
+            single > 0.5 * documents,
+            f"{single:,} of {number:,} documents have a single sentence, which gives no sentence pair. Remove blank "
+            "lines within documents; if paragraphs were not split, use split_sentences with the language of the text; "
+            "otherwise train without a pair objective (mlm).",
+        ),
+        (
+            duplicates > 0.1 * documents,
+            f"{duplicates:,} of {number:,} documents repeat an earlier one: a model memorizes them, and validation "
+            "measures what was trained on. Remove duplicates before tokenizing; prepare_corpus and `hf-encoders "
+            "corpus` do so by default.",
+        ),
+        (
+            unknown > 0.05,
+            f"{unknown:.1%} of the tokens are unknown to the tokenizer: its vocabulary does not fit the text. Train a "
+            "tokenizer on the text, or use a byte-level one.",
+        ),
+    ]
+    return [warning for applies, warning in checks if applies]
 
 
 def reading_warnings(reading: Mapping[str, Any]) -> list[str]:
-    """A warning if more than 1 % of the sentences are damaged (this package's choice), from `CorpusReport.reading`."""
+    """Return a warning if more than 1 % of the sentences are damaged (this package's choice); of `CorpusReport`."""
     damaged, sentences = reading["damaged_sentences"], reading["sentences"]
     if damaged <= 0.01 * sentences:
         return []
@@ -126,11 +133,85 @@ def reading_warnings(reading: Mapping[str, Any]) -> list[str]:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of Python and of the libraries used, for the report."""
+    """Return the versions of Python and of the libraries used, for the report."""
     names = ("datasets", "numpy", "pyarrow", "sentencex", "tokenizers", "transformers")
     return {"hf_encoders": hf_encoders.__version__, "python": platform.python_version()} | {
         name: version(name) for name in names
     }
+
+
+class OtherSettingsError(ValueError):
+    """A folder holds a corpus that was made with other settings."""
+
+
+def describe_function(function: Callable | None) -> str | None:
+    """Return the name of an importable function; of any other (a lambda, one of a script) also a hash of its code.
+
+    >>> from hf_encoders.corpus.documents import split_sentences
+    >>> describe_function(partial(split_sentences, language="de"))
+    "hf_encoders.corpus.documents.split_sentences(language='de')"
+    """
+    if function is None:
+        return None
+    if isinstance(function, partial):
+        arguments = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
+        return f"{describe_function(function.func)}({', '.join(arguments)})"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module, name = getattr(named, "__module__", None) or "builtins", named.__qualname__
+    is_importable = named is function and module != "__main__" and "<" not in name
+    return f"{module}.{name}" + ("" if is_importable else f"#{Hasher.hash(function)}")
+
+
+def corpus_settings(source: dict[str, Any], tokenize: DocumentTokenizer, keep_duplicates: bool) -> dict[str, Any]:
+    """Return everything that decides what is in a corpus, for JSON; `source` identifies the text."""
+    versions, reader, tokenizer = library_versions(), tokenize.reader, tokenize.tokenizer
+    return {
+        "source": source,
+        "text_column": reader.text_column,
+        "sentences_column": reader.sentences_column,
+        "turns_column": reader.turns_column,
+        "sentence_splitter": describe_function(reader.sentence_splitter),
+        "word_segmenter": describe_function(tokenize.encoder.word_segmenter),
+        "max_sentence_tokens": tokenize.max_sentence_tokens,
+        "keep_duplicates": keep_duplicates,
+        **tokenize.units.settings(),
+        "tokenizer": {
+            "fingerprint": tokenizer_fingerprint(tokenizer),
+            "class": type(tokenizer).__name__,
+            "name": str(tokenizer.name_or_path),
+            "entries": len(tokenizer),
+        },
+        "libraries": {name: versions[name] for name in ("hf_encoders", "sentencex", "tokenizers")},
+    }
+
+
+def check_same_settings(output: Path, made_with: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse a corpus that was made with other settings; the error has a line for each difference."""
+    before, now = _deciding(made_with), _deciding(wanted)
+    lines = [
+        f"\n- {name}: {made_with.get(name)!r:.300} there, {wanted.get(name)!r:.300} now"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+    if lines:
+        raise OtherSettingsError(
+            f"output='{output}' holds a corpus made with other settings:{''.join(lines)}\nGive the same settings, "
+            "name another folder, or start over with overwrite=True (--overwrite)."
+        )
+
+
+def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without what may differ: folder and class of a tokenizer, folders of files."""
+    source = settings["source"]
+    if "files" in source:
+        source = source | {"files": [[Path(path).name, *rest] for path, *rest in source["files"]]}
+    return settings | {"source": source, "tokenizer": settings["tokenizer"]["fingerprint"]}
+
+
+def settings_hash(settings: dict[str, Any]) -> str:
+    """Return a hash of what decides about the contents of a corpus, 16 hexadecimal digits."""
+    text = json.dumps(_deciding(settings), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -195,7 +276,7 @@ class CorpusReport:
 
 
 def reading_rows(reading: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Table rows for damaged sentences and skipped files; `reading` as in `CorpusReport`."""
+    """Return table rows for damaged sentences and skipped files; `reading` as in `CorpusReport`."""
     rows = []
     if damaged := reading.get("damaged_sentences"):
         rows.append(("with U+FFFD or NUL", _with_share(damaged, reading["sentences"], "of the sentences read")))
@@ -225,7 +306,7 @@ def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
 
 
 def token_counts(corpus: datasets.Dataset, vocab_size: int) -> np.ndarray:
-    """How often each id of a tokenizer occurs in a corpus, `int64` of shape `(vocab_size,)`.
+    """Count each id of a tokenizer in a corpus, `int64` of shape `(vocab_size,)`.
 
     >>> token_counts(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [5]], [[2]]]}), 7).tolist()
     [0, 0, 1, 0, 0, 2, 1]

@@ -55,14 +55,8 @@ def unknown_ids(tokenizer: PreTrainedTokenizerBase, *candidates: int | None) -> 
     >>> unknown_ids(doctest_tokenizer())
     {3}
     """
-    special = {
-        tokenizer.bos_token_id,
-        tokenizer.eos_token_id,
-        tokenizer.cls_token_id,
-        tokenizer.sep_token_id,
-        tokenizer.pad_token_id,
-        tokenizer.mask_token_id,
-    }
+    names = ("bos", "eos", "cls", "sep", "pad", "mask")
+    special = {getattr(tokenizer, f"{name}_token_id") for name in names}
     return {tokenizer.unk_token_id, *candidates} - special - {None}
 
 
@@ -80,10 +74,7 @@ def never_masked(tokenizer: PreTrainedTokenizerBase) -> list[int]:
 def check_offsets(tokenizer: PreTrainedTokenizerBase, what: str, remedy: str) -> None:
     """Raise ValueError for a tokenizer written in Python, which does not say where its tokens are in the text.
 
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): The tokenizer.
-        what (`str`): What needs these places, for the message.
-        remedy (`str`): What is possible instead.
+    `what` needs these places, and `remedy` is what is possible instead.
     """
     if not tokenizer.is_fast:
         raise ValueError(
@@ -110,7 +101,7 @@ def unknown_words_refused() -> Iterator[None]:
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash of everything that decides which ids a tokenizer gives, 32 hexadecimal digits."""
+    """Return a hash of everything that decides which ids a tokenizer gives, 32 hexadecimal digits."""
     digest = hashlib.blake2b(type(tokenizer).__name__.encode() if not tokenizer.is_fast else b"", digest_size=16)
     if tokenizer.is_fast:
         description = json.loads(tokenizer.backend_tokenizer.to_str())

@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.documents import read_documents, splitter_for
 from hf_encoders.corpus.flat_corpus import WORD_STARTS, FlatCorpus
 from hf_encoders.corpus.parallel import parallel_languages
-from hf_encoders.corpus.preparation import OtherSettingsError, prepare_corpus
-from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, token_counts
+from hf_encoders.corpus.preparation import prepare_corpus
+from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, OtherSettingsError, token_counts
 from hf_encoders.corpus.similar_words import (
     SIMILAR_WORDS_FILE,
     SimilarWords,
