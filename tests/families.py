@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+import transformers
 from transformers import PreTrainedConfig
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -12,8 +14,17 @@ from hf_encoders.registration import configurations, family_classes
 OWN_SIZES: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2},
     "electra": {"embedding_size": 14},
-    # Language embeddings, which inputs without `langs` take as the default's.
 }
+
+
+def stock_class(our_class: type) -> type | None:
+    """transformers' own class of the same name; None for a family that transformers lacks: there is no parity then."""
+    return getattr(transformers, our_class.__name__.removeprefix("Hfe"), None)
+
+
+def needed_stock_class(our_class: type) -> type:
+    """The same, or the test is skipped."""
+    return stock_class(our_class) or pytest.skip(f"transformers has no class like {our_class.__name__}")
 
 
 def fields_of(config_class: type[EncoderConfig], fields: dict[str, Any]) -> dict[str, Any]:
@@ -40,4 +51,4 @@ def model_class(config_class: type[EncoderConfig], auto_class: str) -> type:
 
 def model_classes(auto_class: str) -> tuple[type, ...]:
     """The classes behind an Auto class, of all families that have one."""
-    return tuple(model_class(one, auto_class) for one in configurations() if auto_class in one.AUTO_MAP)
+    return tuple(model_class(family, auto_class) for family in configurations() if auto_class in family.AUTO_MAP)

@@ -30,6 +30,7 @@ from .encoder_heads import (
     EncoderForTokenClassification,
     EncoderHead,
     EncoderInputs,
+    check_labels,
 )
 from .encoder_losses import IGNORED, mean_loss
 from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput
@@ -168,10 +169,6 @@ class HfeElectraForPreTraining(EncoderHead, HfeElectraPreTrainedModel):
     def _add_head(self) -> None:
         self.discriminator_predictions = ElectraDiscriminatorPredictions(self.config)
 
-    def token_classes(self) -> tuple[str, int]:
-        """Labels say whether a token was replaced."""
-        return "two classes", 2
-
     @can_return_tuple
     def forward(
         self,
@@ -188,10 +185,12 @@ class HfeElectraForPreTraining(EncoderHead, HfeElectraPreTrainedModel):
                 processes; None means in this call.
             kwargs: `EncoderInputs`, and other arguments of the base model.
         """
+        rows = kwargs.get("input_ids" if kwargs.get("inputs_embeds") is None else "inputs_embeds")
+        check_labels("labels", labels, rows.shape[:2], "two classes", 2)
+        outputs = self.encode(**kwargs)
         mask = kwargs.get("attention_mask")
         if labels is not None and mask is not None and mask.shape == labels.shape:
             labels = labels.masked_fill(mask == 0, IGNORED)
-        outputs = self.encode(token_labels=labels, **kwargs)
         scores = self.discriminator_predictions(outputs.last_hidden_state)
         rtd = None if labels is None else detection_sums(scores, outputs.tokens.flatten(labels.to(scores.device)))
         logits, loss = outputs.tokens.pad(scores), mean_loss(rtd, num_items_in_batch)

@@ -20,6 +20,7 @@ from hf_encoders import (
     HfeRobertaForTokenClassification,
     HfeRobertaModel,
 )
+from tests.families import needed_stock_class as stock_class
 from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
@@ -30,10 +31,6 @@ from tests.models.tiny import (
     right_padded,
     tiny_model,
 )
-
-
-def stock_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:
-    return getattr(transformers, model_class.__name__.removeprefix("Hfe"))
 
 
 def outputs_of(model: PreTrainedModel) -> torch.Tensor:

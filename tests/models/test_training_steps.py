@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from hf_encoders import HfeAlbertForPreTraining, HfeBertForPreTraining
+from hf_encoders import HfeBertForPreTraining
 from tests.models.tiny import (
     BASE_MODELS,
     CLASSIFIERS,
@@ -187,8 +187,5 @@ def test_unlabelled_pairs_do_not_count() -> None:
 
 
 def test_loss_terms_name_the_label_argument_of_each_term():
-    assert HfeBertForPreTraining.loss_terms == {"mlm": "labels", "pair": "next_sentence_label"}
-    assert HfeAlbertForPreTraining.loss_terms == {"mlm": "labels", "pair": "sentence_order_label"}
-    assert {model_class.loss_terms["mlm"] for model_class in MASKED_LM} == {"labels"}
     for model_class in EVERY_HEAD:
         assert set(model_class.loss_terms.values()) <= set(inspect.signature(model_class.forward).parameters)

@@ -4,12 +4,11 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-import transformers
 from transformers.integrations.neftune import activate_neftune
 
 from hf_encoders.models import encoder_attention, encoder_kernels
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from tests.families import model_class
+from tests.families import model_class, stock_class
 from tests.parity.parity_with_transformers import (
     BATCHES,
     as_choices,
@@ -49,7 +48,7 @@ def heads_of(config_class: type[EncoderConfig]) -> tuple[tuple[type, type], ...]
     first = ("AutoModel", "AutoModelForSequenceClassification")
     names = dict.fromkeys((*first, *(name for name in config_class.AUTO_MAP if name.startswith("AutoModel"))))
     classes = dict.fromkeys(model_class(config_class, name) for name in names)
-    return tuple((ours, getattr(transformers, ours.__name__.removeprefix("Hfe"))) for ours in classes)
+    return tuple((ours, stock) for ours in classes if (stock := stock_class(ours)))
 
 
 class FamilyParity:

@@ -3,7 +3,6 @@
 The sizes are those transformers uses for its own tests of these families, without the decoder classes.
 """
 
-import importlib
 import json
 import os
 import unittest
@@ -12,31 +11,13 @@ from pathlib import Path
 import torch
 import transformers
 
-from tests.families import fields_of
+from hf_encoders.registration import config_class_of, family_names
+from tests.families import fields_of, model_class, stock_class
 from tests.parity import suite_source
 
 
 # Nothing to do when imported by anyone else, such as pytest looking for doctests.
 CHOICE = json.loads(os.environ.get("TRANSFORMERS_SUITE", "null"))
-PREFIX = "Hfe"
-HEADS = {
-    "bert": "Bert Model ForPreTraining ForMaskedLM ForNextSentencePrediction ForSequenceClassification "
-    "ForTokenClassification ForQuestionAnswering ForMultipleChoice",
-    "roberta": "Roberta Model ForMaskedLM ForSequenceClassification ForTokenClassification ForQuestionAnswering "
-    "ForMultipleChoice",
-    "xlm-roberta": "XLMRoberta Model ForMaskedLM ForSequenceClassification ForTokenClassification "
-    "ForQuestionAnswering ForMultipleChoice",
-    "xlm": "XLM Model WithLMHeadModel ForSequenceClassification ForTokenClassification ForQuestionAnsweringSimple "
-    "ForMultipleChoice",
-    "distilbert": "DistilBert Model ForMaskedLM ForSequenceClassification ForTokenClassification "
-    "ForQuestionAnswering ForMultipleChoice",
-    "xlnet": "XLNet Model LMHeadModel ForSequenceClassification ForTokenClassification "
-    "ForQuestionAnsweringSimple ForMultipleChoice",
-    "electra": "Electra Model ForPreTraining ForMaskedLM ForSequenceClassification ForTokenClassification "
-    "ForQuestionAnswering ForMultipleChoice",
-    "albert": "Albert Model ForPreTraining ForMaskedLM ForSequenceClassification ForTokenClassification "
-    "ForQuestionAnswering ForMultipleChoice",
-}
 WITHOUT_TOKEN_TYPES = ("distilbert",)
 SENTENCE_LABEL = {"bert": "next_sentence_label", "albert": "sentence_order_label"}
 # One layer per group and shared group, as many groups as layers: the tests take `num_hidden_layers` for the number
@@ -62,7 +43,7 @@ class ModelTester:
     is_training = True
 
     def __init__(self, family: str, config_class: type) -> None:
-        """Tester of `family` (a key of `HEADS`) with its configuration class."""
+        """Tester of `family` with its configuration class."""
         self.family = family
         self.config_class = config_class
 
@@ -114,21 +95,19 @@ def case(family: str, stock: bool) -> type[unittest.TestCase]:
     """The test case of one family.
 
     Args:
-        family: A key of `HEADS`.
+        family: The `model_type`.
         stock: Whether to test the classes of transformers rather than ours.
 
     Returns:
         A test case with all common tests and one of the configuration.
     """
-    name, *heads = HEADS[family].split()
-    name = name if stock else PREFIX + name
-    file = family.replace("-", "_")
-    package = f"transformers.models.{file}" if stock else "hf_encoders.models"
-    module = importlib.import_module(f"{package}.modeling_{file}")
-    config_class = getattr(importlib.import_module(f"{package}.configuration_{file}"), f"{name}Config")
+    config_class = config_class_of(family)
+    classes = [model_class(config_class, auto_class) for auto_class in config_class.AUTO_MAP if "Model" in auto_class]
+    classes = [stock_class(ours) if stock else ours for ours in dict.fromkeys(classes)]
+    config_class = stock_class(config_class) if stock else config_class
 
     class FamilyTest(common.ModelTesterMixin, unittest.TestCase):
-        all_model_classes = tuple(getattr(module, name + head) for head in heads)
+        all_model_classes = tuple(classes)
         # transformers holds only families younger than these to it; ours is new code.
         test_can_init_all_missing_weights_before_2023 = True
 
@@ -158,16 +137,13 @@ def case(family: str, stock: bool) -> type[unittest.TestCase]:
         def test_config(self) -> None:
             self.config_tester.run_common_tests()
 
-    FamilyTest.__name__ = FamilyTest.__qualname__ = f"{name}Test"
+    FamilyTest.__name__ = FamilyTest.__qualname__ = config_class.__name__.replace("Config", "Test")
     return FamilyTest
 
 
 if CHOICE is not None:
     common, configuration = suite_source.load(Path(CHOICE["source"]))
-    suite_source.admit(common, PREFIX, tuple(HEADS))
-    if False in CHOICE["stock_sides"]:
-        # Importing modeling files registers nothing with the Auto classes.
-        importlib.import_module("hf_encoders.registration").register()
+    suite_source.admit(common, "Hfe", tuple(family_names()))
     for chosen in CHOICE["families"]:
         for side in CHOICE["stock_sides"]:
             made = case(chosen, side)

@@ -75,33 +75,26 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return taken
 
 
+CASES = ("full", "right", "left", "holes", "one row", "one token", "one padded row", "float64")
+
+
 @each_head
 @each_kernel
-@pytest.mark.parametrize("kind", ["full", "right", "left", "holes"])
-def test_rows(head: tuple, implementation: str, kind: str, paths: set[str]) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_rows(head: tuple, implementation: str, case: str, paths: set[str]) -> None:
+    """In float64 rounding cannot hide anything."""
     ours, stock = training_pair(head, implementation)
+    kind = {"one row": "full", "one token": "full", "one padded row": "right", "float64": "right"}.get(case, case)
     batch = labelled(kind, ours.config)
-    compare(ours, stock, [model(**batch).loss for model in (ours, stock)], 1e-5)
+    if case.startswith("one"):
+        rows, length = slice(-1, None), 1 if case == "one token" else ROW_LENGTH
+        batch = {name: value[rows, :length] for name, value in batch.items()}
+        batch["labels"][:, 0] = 7
+    if case == "float64":
+        ours, stock = ours.double(), stock.double()
+    losses = [model(**batch).loss for model in (ours, stock)]
+    compare(ours, stock, losses, 1e-10 if case == "float64" else 1e-5)
     assert paths == {"per sequence" if implementation == "sdpa" and kind != "full" else "padded"}
-
-
-@each_head
-@each_kernel
-@pytest.mark.parametrize("length", [ROW_LENGTH, 1])
-def test_one_row(head: tuple, implementation: str, length: int) -> None:
-    ours, stock = training_pair(head, implementation)
-    batch = {name: value[:, :length] for name, value in labelled("full", ours.config, rows=1).items()}
-    batch["labels"][:, 0] = 7
-    compare(ours, stock, [model(**batch).loss for model in (ours, stock)], 1e-5)
-
-
-@each_head
-@each_kernel
-def test_one_padded_row(head: tuple, implementation: str) -> None:
-    ours, stock = training_pair(head, implementation)
-    batch = {name: value[2:] for name, value in labelled("right", ours.config).items()}
-    assert 0 < batch["attention_mask"].sum() < ROW_LENGTH
-    compare(ours, stock, [model(**batch).loss for model in (ours, stock)], 1e-5)
 
 
 @each_head
@@ -130,15 +123,6 @@ def test_a_packed_row(head: tuple, implementation: str, paths: set[str]) -> None
         alone.append(stock(**row).loss * (row["labels"] != -100).sum() / num_items)
     compare(ours, stock, [ours(**rows, cu_seq_lens_q=bounds.int()).loss, sum(alone)], 1e-5)
     assert paths == {"per sequence" if implementation == "sdpa" else "padded"}
-
-
-@each_head
-@each_kernel
-def test_float64(head: tuple, implementation: str) -> None:
-    """Where rounding cannot hide anything."""
-    ours, stock = (model.double() for model in training_pair(head, implementation))
-    batch = labelled("right", ours.config)
-    compare(ours, stock, [model(**batch).loss for model in (ours, stock)], 1e-10)
 
 
 @each_head
