@@ -39,13 +39,11 @@ from .encoder_losses import (
     sequence_classification_loss,
     span_loss,
 )
-from .encoder_models import EncoderPreTrainedModel, FlatEncoderOutput, check_ids, refuse_unknown_arguments
+from .encoder_models import INPUTS, FlatEncoderOutput, check_ids, refuse_unknown_arguments
 from .encoder_tokens import FlatTokens, on_host, places_of
 
 
 logger = logging.get_logger(__name__)
-
-INPUTS = EncoderPreTrainedModel.head_inputs
 
 
 class EncoderInputs(TransformersKwargs, total=False):

@@ -23,6 +23,7 @@ from .encoder_configuration import EncoderConfig
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, flat_tokens, on_host
 
 
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
 # What transformers' Trainer, collators and pipelines pass to any model, and an encoder does not need: heads that count
 # items name the count, and keys are the same tokens as queries.
 WITHOUT_EFFECT = frozenset(
@@ -79,13 +80,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
     # The terms that a pre-training loss is the sum of: name -> the argument of `forward` with its labels.
     loss_terms: ClassVar[dict[str, str]] = {}
     # Arguments of the base model that `forward` of a head names, in the order of transformers' signature.
-    head_inputs: ClassVar[tuple[str, ...]] = (
-        "input_ids",
-        "attention_mask",
-        "token_type_ids",
-        "position_ids",
-        "inputs_embeds",
-    )
+    head_inputs: ClassVar[tuple[str, ...]] = INPUTS
     # Patterns of the names of all weights in a family's pooler and pre-training heads.
     pretraining_heads: tuple[str, ...] = ()
     unused_head_weights: frozenset[str] = frozenset()  # of those, the ones in the checkpoint that this class lacks

@@ -25,7 +25,6 @@ from .encoder_blocks import (
     through_layers,
 )
 from .encoder_heads import (
-    INPUTS,
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
@@ -33,7 +32,7 @@ from .encoder_heads import (
     EncoderForTokenClassification,
 )
 from .encoder_kernels import EncoderDropout, padded_to, project
-from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput, check_ids
+from .encoder_models import INPUTS, EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput, check_ids
 from .encoder_tokens import FlatTokens, HiddenStateRecorder
 
 
