@@ -62,7 +62,7 @@ def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable
     Trainer drops the columns of a dataset that the signature does not name.
     """
     signature = inspect.signature(forward)
-    head, *its_own, rest = signature.parameters.values()
+    first, *its_own, rest = signature.parameters.values()
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     inputs = [inspect.Parameter(name, kind, default=None, annotation=torch.Tensor | None) for name in names]
     positional = [parameter.name for parameter in (*inputs, *its_own)]
@@ -71,7 +71,7 @@ def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable
     def named(self: Any, *args: Any, **kwargs: Any) -> Any:
         return forward(self, **dict(zip(positional, args, strict=False)), **kwargs)
 
-    named.__signature__ = signature.replace(parameters=[head, *inputs, *its_own, rest])
+    named.__signature__ = signature.replace(parameters=[first, *inputs, *its_own, rest])
     return named
 
 
@@ -80,6 +80,7 @@ class EncoderHead:
 
     has_pooler: ClassVar[bool] = False
     num_scores: ClassVar[int | None] = None  # of a classifier; None: `num_labels`
+    classes_field: ClassVar[str] = "num_labels"  # of the configuration: how many classes the labels of tokens have
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -98,10 +99,6 @@ class EncoderHead:
         self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, self.num_scores or self.config.num_labels)
 
-    def token_classes(self) -> tuple[str, int]:
-        """Return what labels of tokens are ids of, and how many there are."""
-        return "num_labels", self.config.num_labels
-
     def encode(
         self,
         *inputs: torch.Tensor | None,
@@ -119,7 +116,8 @@ class EncoderHead:
         refuse_unknown_arguments(self, kwargs, self.base_model.arguments)
         rows = kwargs.get("input_ids" if kwargs.get("inputs_embeds") is None else "inputs_embeds")
         if rows is not None:
-            check_labels("labels", token_labels, rows.shape[:2], *self.token_classes())
+            num_classes = getattr(self.config, self.classes_field)
+            check_labels("labels", token_labels, rows.shape[:2], self.classes_field, num_classes)
         keep_padding = keep_padding or labels_on_padding(token_labels, kwargs.get("attention_mask"))
         return self.base_model(keep_padding=keep_padding, flat_output=True, return_dict=True, **kwargs)
 
@@ -229,9 +227,7 @@ class EncoderForTokenPrediction(EncoderHead):
         """Return the head."""
         return self.get_submodule(self.mlm_head_name)
 
-    def token_classes(self) -> tuple[str, int]:
-        """Labels are ids of the vocabulary."""
-        return "vocab_size", self.config.vocab_size
+    classes_field = "vocab_size"
 
     @property
     def decoder_name(self) -> str:
