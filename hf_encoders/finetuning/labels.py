@@ -22,11 +22,7 @@ BINARY = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "tru
 
 
 def class_names(labels: Iterable[Any]) -> list[str]:
-    """Return the classes of labels in the order of their ids: by value if all are whole numbers, else by name.
-
-    >>> class_names(["10", "9", "9"]), class_names(["no", " yes", "yes", "3"]), class_names([True, False])
-    (['9', '10'], ['3', 'no', 'yes'], ['0', '1'])
-    """
+    """Return the classes of labels in the order of their ids: by value if all are whole numbers, else by name."""
     names = {class_name(label) for label in labels}
     is_whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in names)
     return sorted(names, key=int if is_whole else None)
@@ -50,9 +46,6 @@ def name_of(label: Any, known: list[str] | None) -> str | None:
 
     With the names `known` of a `ClassLabel` column, labels are their numbers, and -1 is none. Elsewhere it may be a
     class: bad, neutral, good.
-
-    >>> name_of(" good", None), name_of(1, ["no", "yes"]), name_of(-1, ["no", "yes"]), name_of(float("nan"), None)
-    ('good', 'yes', None, None)
     """
     if label is None or (isinstance(label, float) and math.isnan(label)):
         return None
@@ -66,9 +59,6 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
     """Return the label of each row of all splits as text, and the names of the classes.
 
     The classes are those of a `ClassLabel` column in its order, else those of the training rows.
-
-    Raises:
-        ValueError: for rows without a label or with several, and for classes that no training row has.
     """
     labels: dict[str, list[str]] = {}
     for split, rows in data.items():
@@ -114,9 +104,6 @@ def read_label_lists(
 
     A single column has lists, or text: a list as Python or JSON writes it, or labels between separators. Of several
     columns, each is a class, with 0 or 1 (false or true) in each row.
-
-    Raises:
-        ValueError: for anything else, such as lists with a missing label, or rows of 0 and 1 in a single column.
     """
     if len(columns) > 1:
         return {split: labels_of_columns(rows, columns, split) for split, rows in data.items()}, list(columns)
@@ -143,11 +130,7 @@ def read_label_lists(
 
 
 def label_columns(data: datasets.DatasetDict, column: str | Sequence[str], multi_label: bool) -> list[str]:
-    """Return the columns of the labels: one, or several with `multi_label`, also from text with commas.
-
-    Raises:
-        ValueError: for columns that a split does not have, and for several without `multi_label`.
-    """
+    """Return the columns of the labels: one, or several with `multi_label`, also from text with commas."""
     if isinstance(column, str):
         is_single = column in data["train"].column_names or "," not in column
         column = [column] if is_single else [name.strip() for name in column.split(",")]
@@ -175,11 +158,7 @@ def labels_of_columns(rows: datasets.Dataset, columns: Sequence[str], split: str
 
 
 def split_labels(labels: Any, separator: str, where: str) -> list:
-    """Return the labels of one row as a list; `where` names the row in messages.
-
-    >>> [split_labels(labels, ",", "row 0") for labels in ("sport, politics", "", [3], "['a', 'b']", "[]")]
-    [['sport', ' politics'], [], [3], ['a', 'b'], []]
-    """
+    """Return the labels of one row as a list; `where` names the row in messages."""
     if isinstance(labels, list):
         elements = labels
     elif not isinstance(labels, str):
@@ -254,11 +233,7 @@ def class_fields(names: list[str], column: str) -> dict[str, Any]:
 
 
 def describe_names(names: list[str], kind: str) -> list[str]:
-    """Return lines about the names of classes for the plan, with a warning of those that differ in capitals only.
-
-    >>> describe_names(["Bad", "bad", "good"], "classes")[1]
-    "WARNING: the classes 'Bad', 'bad' differ in capitals only: write them alike if they mean the same."
-    """
+    """Return lines about the names of classes for the plan, with a warning of those that differ in capitals only."""
     alike = defaultdict(list)
     for name in names:
         alike[name.casefold()].append(repr(name))

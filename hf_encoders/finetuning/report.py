@@ -114,9 +114,6 @@ def near_baseline(metric: str, value: float, baseline: float, items: int) -> str
     """Return how a metric over `items` items fails to exceed its baseline; None if it does.
 
     A share, or a correlation of 0, may exceed it by `STANDARD_ERRORS` by chance; other metrics have no simple rule.
-
-    >>> near_baseline("accuracy", 0.52, 0.5, 400), near_baseline("accuracy", 0.56, 0.5, 400)
-    ('not clearly better than the baseline of 0.5000: 400 items leave ±0.050 to chance', None)
     """
     chance = 0.0
     if metric == "accuracy":
@@ -134,11 +131,6 @@ def repeated_rows(data: datasets.DatasetDict, columns: Sequence[str]) -> dict[st
     r"""Count the rows of each evaluation set that equal a training row in `columns`; sets without any are left out.
 
     White space is normalised. Labels may differ.
-
-    >>> rows = {name: datasets.Dataset.from_dict({"text": texts})
-    ...         for name, texts in (("train", ["a  b", "c"]), ("test", ["a b\n", "B", "c"]))}
-    >>> repeated_rows(datasets.DatasetDict(rows), ["text"])
-    {'test': 2}
     """
 
     def normalised(value: Any) -> Any:

@@ -238,11 +238,7 @@ def reuse_head(model: PreTrainedModel, before: dict[int, str], after: dict[int, 
 
 
 def rate_of_width(width: int, base: float = BASE_RATE) -> float:
-    """Return the learning rate for an encoder's hidden size, from that for 768: narrower ones take a higher rate.
-
-    >>> rate_of_width(1024), rate_of_width(384), rate_of_width(128)
-    (5e-05, 0.0002, 0.001)
-    """
+    """Return the learning rate for an encoder's hidden size, from that for 768: narrower ones take a higher rate."""
     return min(HIGHEST_RATE, float(f"{base * max(1, BASE_WIDTH / width) ** 2:.1e}"))
 
 
@@ -292,9 +288,6 @@ def only_class(scores: Any, labels: Any) -> int | None:
     """Return the class that is predicted for all items, if there is one and the items are of several classes.
 
     A tuple of scores, and labels that are not integers, have no classes.
-
-    >>> only_class(np.array([[0.1, 0.9], [0.2, 0.3]]), np.array([0, 1])), only_class(np.eye(2), np.array([0, 1]))
-    (1, None)
     """
     if isinstance(scores, tuple) or not np.issubdtype(np.asarray(labels).dtype, np.integer):
         return None
@@ -407,13 +400,7 @@ def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | No
 
 
 def balanced_weights(labels: Any, names: list[str]) -> list[float]:
-    """Return scikit-learn's balanced weight of each class; their mean over items is 1.
-
-    `labels` are class ids of training rows, or lists of those of tokens, -100 for none.
-
-    >>> balanced_weights([0, 0, 0, 1], ["no", "yes"])
-    [0.6666666666666666, 2.0]
-    """
+    """Return scikit-learn's balanced weight of each class, from class ids of rows or lists of those of tokens."""
     items = np.concatenate([np.atleast_1d(np.asarray(row)) for row in labels])
     counts = np.bincount(items[items != IGNORED], minlength=len(names))
     if missing := [name for name, count in zip(names, counts, strict=True) if count == 0]:
@@ -427,11 +414,6 @@ def class_weighted_loss(weights: list[float]) -> Callable[..., torch.Tensor]:
     The divisor counts the items of the whole batch, over accumulated micro-batches and processes, so the loss does not
     depend on how the batch is split. `torch.nn.CrossEntropyLoss` divides by `sum_i w(y_i)` instead, which a
     micro-batch cannot know of the others; with balanced weights both are equal on average.
-
-    >>> loss = class_weighted_loss([1.0, 3.0])
-    >>> scores = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
-    >>> loss({"logits": scores}, torch.tensor([0, 1])).item() / torch.tensor(2.0).log().item()
-    2.0
     """
 
     def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:

@@ -99,19 +99,16 @@ def prepare(
     spelled = map(capital_prefix, as_written) if has_entities else as_written
     names = list(dict.fromkeys(spelled)) if known else class_names(spelled)
     fields = class_fields(names, tags_column)
-    windows = {
-        split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
-    }
-    if not any(window.words for window in windows["train"]):
-        raise ValueError(f"train data: no word has a token in {type(tokenizer).__name__}: use another encoder.")
-    rows = {
-        split: label_windows(of_split, splits[split].tags, names, label_all_tokens)
-        for split, of_split in windows.items()
-    }
-    frequent = {
-        split: Counter(tag for tags in rows.tags for tag in tags).most_common(1)[0][0]
-        for split, rows in splits.items()
-    }
+    rows, frequent, plan = {}, {}, []
+    for split, sentences in splits.items():
+        windows = list(word_windows(sentences.words, tokenizer, max_length, window_overlap))
+        rows[split] = label_windows(windows, sentences.tags, names, label_all_tokens)
+        frequent[split] = Counter(tag for tags in sentences.tags for tag in tags).most_common(1)[0][0]
+        words, labelled = sum(map(len, sentences.words)), sum(len(window.words) for window in windows)
+        plan.append(
+            f"{split}: {len(sentences.words):,} sentences of {words:,} words in {len(windows):,} windows; "
+            f"{words - labelled:,} words have no token"
+        )
     default = OUTSIDE if OUTSIDE in names else frequent["train"]  # for words without a token
     compute = entity_metrics if has_entities else metrics_of_words
 
@@ -141,11 +138,7 @@ def prepare(
         write_predictions=lambda path, split, predictions: write_tags(
             path, splits[split].words, splits[split].tags, predicted(split, predictions)
         ),
-        plan=[
-            *(describe_windows(split, splits[split].words, of_split, default) for split, of_split in windows.items()),
-            *describe_names(names, "tags"),
-            describe_metrics(as_written, has_entities, word_metrics),
-        ],
+        plan=[*plan, *describe_names(names, "tags"), describe_metrics(as_written, has_entities, word_metrics)],
     )
 
 
@@ -213,11 +206,7 @@ def read_as_entities(sentences: TaggedSentences, tags_column: str) -> None:
 
 
 def capital_prefix(tag: str) -> str:
-    """Return an entity tag with a capital prefix.
-
-    >>> capital_prefix("b-per"), capital_prefix("o"), capital_prefix("I-PER")
-    ('B-per', 'O', 'I-PER')
-    """
+    """Return an entity tag with a capital prefix: `b-per` as `B-per`."""
     return tag[0].upper() + tag[1:]
 
 
@@ -344,12 +333,7 @@ def label_windows(
 
 
 def continued(tag: str, known: Any) -> str:
-    """Return the tag of a word's tokens after the first.
-
-    >>> tags = ["B-PER", "I-PER", "B-LOC", "O"]
-    >>> [continued(tag, tags) for tag in tags]
-    ['I-PER', 'I-PER', 'B-LOC', 'O']
-    """
+    """Return the tag of a word's tokens after the first: `I-X` after `B-X`, if that is known."""
     inside = f"I-{tag.removeprefix('B-')}"
     return inside if tag.startswith("B-") and inside in known else tag
 
@@ -410,13 +394,3 @@ def write_tags(path: Path, sentences: list[list[str]], gold: list[list[str]], pr
         lines += ["\t".join((re.sub(r"\s", "_", word) or "_", *tags)) for word, *tags in zip(*rows, strict=True)]
         lines.append("")
     path.with_name(f"{path.name}.conll").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def describe_windows(split: str, sentences: list[list[str]], windows: list[WordWindow], default: str) -> str:
-    """Return a line about a split, for the plan."""
-    words = sum(map(len, sentences))
-    lost = words - sum(len(window.words) for window in windows)
-    return (
-        f"{split}: {len(sentences):,} sentences of {words:,} words in {len(windows):,} windows; {lost:,} words have "
-        f"no token and are {default}"
-    )

@@ -162,7 +162,7 @@ def test_words_without_a_token_count_too() -> None:
     rows = tagged((["the", dropped, "cat"], ["O", "B-X", "O"]), ([dropped], ["O"]), (["dog"], ["B-X"]))
     task = prepare(splits(train=rows, test=rows), tokenizer, max_length=LENGTH)
     assert task.train_set["words"][:] == [[0, 2], [], [0]]
-    assert "2 words have no token and are O" in task.plan[1]
+    assert task.plan[1].endswith("2 words have no token")
     metrics = metrics_of(task, "test", perfect_scores(task, "test"))
     assert metrics["overall_accuracy"] == pytest.approx(4 / 5)
     assert metrics["overall_recall"] == pytest.approx(1 / 2)
@@ -304,7 +304,6 @@ def test_padding_is_at_the_end_whatever_the_tokenizer_prefers() -> None:
         ({"tokens": ["a dog"], "ner_tags": ["O O"]}, {}, "must be lists"),
         ({"tokens": [[1, 2]], "ner_tags": [["O", "X"]]}, {}, "tokens has 1, not text"),
         (tagged((["a"], ["O"])), {"tokens_column": "words"}, "--tokens-column words"),
-        (tagged(([" ", "\t"], ["O", "X"])), {}, "no word has a token in BertTokenizer"),
         (tagged((["a", "a"], ["O", "X"])), {"window_overlap": 22}, "--window-overlap 22.*0 to 21"),
     ],
 )
