@@ -29,10 +29,9 @@ class SentenceBlocks(CorpusDataset):
     """Blocks of as many consecutive sentences as fit: the same blocks every epoch, with dynamic masking.
 
     Source: FULL-SENTENCES and DOC-SENTENCES of RoBERTa, section 4.2 (https://arxiv.org/abs/1907.11692); fairseq's
-    `complete` and `complete_doc`. Differs from fairseq in: a sentence longer than a block is cut instead of making the
-    block longer, and separators stand between documents only, inside a block. With `sentence_separators` and without
-    `cut_long_sentences` blocks are exactly those of fairseq, for a file with an empty line between documents and none
-    at its end.
+    `complete` and `complete_doc`, whose blocks are exactly those with `sentence_separators` and without
+    `cut_long_sentences`, for a file with an empty line between documents and none at its end. By default a sentence
+    longer than a block is cut, and separators stand between documents only, inside a block.
 
     XLM's streams (`StreamDataset` of facebookresearch/XLM; `none` in fairseq) are `whole_sentences=False`: blocks
     begin and end anywhere. Differs from XLM in: a block has special tokens at both ends, where XLM's begins with the
@@ -74,9 +73,7 @@ class SentenceBlocks(CorpusDataset):
         whole_sentences: bool = True,
     ):
         if not (whole_sentences or cut_long_sentences):
-            raise ValueError(
-                "cut_long_sentences=False keeps sentences whole, and whole_sentences=False cuts them: leave out one."
-            )
+            raise ValueError("cut_long_sentences=False and whole_sentences=False are at odds: leave out one.")
         if max_length <= SPECIAL_TOKENS_OF_A_BLOCK:
             raise ValueError(f"max_length={max_length} leaves no room for a token: use at least 3.")
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
@@ -106,9 +103,7 @@ class SentenceBlocks(CorpusDataset):
         if not self.sentence_separators or self.whole_sentences:  # once more between documents: an empty segment
             cuts += _inside(self.corpus.document_starts, begin, end)
         cuts += [begin] * (begins_with_separator and begin < end) + [end] * ends_with_separator
-        texts = [self.text(first, last) for first, last in pairwise(sorted(cuts))]
-        starts = None if self.corpus.word_starts is None else [starts for _, starts in texts]
-        return Example([tokens for tokens, _ in texts], self.key(index), starts)
+        return Example.of([self.text(first, last) for first, last in pairwise(sorted(cuts))], self.key(index))
 
     def _whole_sentence_blocks(self) -> np.ndarray:
         """Fill each block with as many units as fit: sentences, parts of long ones, separators between documents."""
@@ -310,15 +305,13 @@ class ParallelPairs(CorpusDataset):
         dupe_factor: int | None = None,
     ):
         self.languages = check_languages(languages)
-        if not isinstance(max_length, (int, np.integer)) or max_length < SPECIAL_TOKENS_OF_PARALLEL_PAIR + SIDES:
-            raise ValueError(
-                f"max_length={max_length} must be a whole number of at least {SPECIAL_TOKENS_OF_PARALLEL_PAIR + SIDES}"
-                ", which leaves room for a token of each side."
-            )
-        if max_sentence_length is not None and not (isinstance(max_sentence_length, int) and max_sentence_length >= 1):
-            raise ValueError(
-                f"max_sentence_length={max_sentence_length!r} must be a whole number of at least 1, or None."
-            )
+        for name, value, least in (
+            ("max_length", max_length, SPECIAL_TOKENS_OF_PARALLEL_PAIR + SIDES),
+            ("max_sentence_length", max_sentence_length, 1),
+        ):
+            is_whole = isinstance(value, (int, np.integer)) and value >= least
+            if not is_whole and (name, value) != ("max_sentence_length", None):
+                raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
         self.max_length, self.max_sentence_length = int(max_length), max_sentence_length
         self.first_sentences = self._fitting_pairs()
@@ -338,7 +331,7 @@ class ParallelPairs(CorpusDataset):
         return self.num_documents - len(self)
 
     def left_out(self) -> str:
-        """Pairs that are too long, in words."""
+        """Describe the pairs that are too long."""
         return f"{self.num_left_out:,} of {self.num_documents:,} pairs, too long" * bool(self.num_left_out)
 
     def facts(self) -> list[str]:
@@ -352,13 +345,7 @@ class ParallelPairs(CorpusDataset):
         sides = (1, 0) if generator(key, RandomStream.SIDE_ORDER).random() < 0.5 else (0, 1)
         bounds = self.corpus.sentence_offsets[first : first + SIDES + 1].tolist()
         texts = [self.text(bounds[side], bounds[side + 1]) for side in sides]
-        return Example(
-            [tokens for tokens, _ in texts],
-            key,
-            word_starts=None if self.corpus.word_starts is None else [starts for _, starts in texts],
-            languages=[self.languages[side] for side in sides],
-            restarts=True,
-        )
+        return Example.of(texts, key, languages=[self.languages[side] for side in sides], restarts=True)
 
     def _fitting_pairs(self) -> np.ndarray:
         """The first sentence of every pair that fits, `(pairs,)`."""

@@ -152,15 +152,8 @@ class Dialogues(CorpusDataset):
         fake = self._fake(turns, random)
         label = IGNORED if fake is None else int(is_fake)
         turns = fake if label == 1 else turns
-        parts = [self.text(*bounds) for bounds in self._shown(turns)]
-        segments, starts = [ids for ids, _ in parts], [starts for _, starts in parts]
-        return Example(
-            segments,
-            key,
-            None if starts[0] is None else starts,
-            token_types=self.roles[turns].tolist(),
-            labels={"pair": label},
-        )
+        texts = [self.text(*bounds) for bounds in self._shown(turns)]
+        return Example.of(texts, key, token_types=self.roles[turns].tolist(), labels={"pair": label})
 
     def _fake(self, turns: list[int], random: np.random.Generator) -> list[int] | None:
         """Replace one of the turns by one from another dialogue that makes another text; None if none is drawn."""

@@ -107,7 +107,7 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Masking:
-    """How tokens are chosen and replaced.
+    """Choose and replace tokens so; options that exclude each other are refused.
 
     Args:
         mask_probability (`float`, *optional*, defaults to 0.15): Share of the tokens to predict, in (0, 1].
@@ -116,12 +116,12 @@ class Masking:
             stays.
         similar_replace_probability (`float`, *optional*, defaults to 0.0): Share of the words that become a similar
             word of as many tokens, each of the table's as likely (MacBERT, section 3.2). A word without one becomes a
-            random word: any of the table with as many tokens, each as likely, or else random tokens. Needs
-            `replacement_per="word"` and the collator's `similar_words`.
-        unit (`str`, *optional*, defaults to `"token"`): What is chosen as a whole: `"token"`; `"word"` (all tokens of
-            a word: BERT's whole-word masking); `"phrase"` and `"entity"` (those of a corpus prepared with them, and
-            every other word: ERNIE, section 3.2); `"ngram"` (n consecutive words with probability proportional to 1/n:
-            ALBERT, section 3.1); `"span"` (a geometrically distributed number of words: SpanBERT, section 3.1).
+            random word: any of the table with as many tokens, or else random tokens. Needs `replacement_per="word"`
+            and the collator's `similar_words`.
+        unit (`str`, *optional*, defaults to `"token"`): What is chosen as a whole: `"token"`; `"word"` (BERT's
+            whole-word masking); `"phrase"` and `"entity"` (those of a corpus prepared with them, and every other word:
+            ERNIE, section 3.2); `"ngram"` (n consecutive words with probability proportional to 1/n: ALBERT, section
+            3.1); `"span"` (a geometrically distributed number of words: SpanBERT, section 3.1).
         units (`Mapping[str, float]`, *optional*): Instead of `unit`, probabilities of `"token"`, `"word"`, `"phrase"`
             and `"entity"`, drawn for each example: `{"word": 0.5, "entity": 0.5}`.
         num_masked (`str`, *optional*, defaults to `"rounded"`): Number to mask in an example: `"rounded"`, the share,
@@ -129,16 +129,14 @@ class Masking:
             `"bernoulli"`, each token or word independently.
         at_least_one (`bool`, *optional*, defaults to `True`): Whether that number is at least one.
         max_predictions (`int`, *optional*): Most predicted tokens in an example.
-        pass_over_long_words (`bool`, *optional*, defaults to `False`): False chooses every word with the same
-            probability, whatever its length, that of phrases and entities too; the number to mask is met on average,
-            and an example of few tokens and long words may have no prediction (`choose_in_window`). True never exceeds
-            the number: it passes over a word longer than what is left, so that long words are rarer (the original
-            code; always with `max_predictions`). No effect on n-grams and spans, which are shortened to what is left:
-            long words are rarer in them.
+        pass_over_long_words (`bool`, *optional*, defaults to `False`): False chooses every word, phrase or entity with
+            the same probability, whatever its length; the number to mask is met on average, and an example of few
+            tokens and long words may have no prediction (`choose_in_window`). True never exceeds the number: it passes
+            over a word longer than what is left, so that long words are rarer (the original code; always with
+            `max_predictions`). No effect on n-grams and spans, which are shortened to what is left.
         frequency_power (`float`, *optional*): In (0, 2]: tokens are sampled without replacement within an example with
-            weights `max(count, 1) ** -frequency_power`, where count is that of the token in the corpus: rare ones more
-            often (DistilBERT's `mlm_smoothing` 0.7, XLM's `sample_alpha` 0.5). With `unit="token"`; needs the
-            collator's `token_counts`.
+            weights `max(count, 1) ** -frequency_power`, where count is that of the token in the corpus (DistilBERT's
+            `mlm_smoothing` 0.7, XLM's `sample_alpha` 0.5). With `unit="token"`; needs the collator's `token_counts`.
         replacement_per (`str`, *optional*, defaults to `"token"`): `"token"` decides for every token what becomes of
             it (BERT, ALBERT), `"word"` once for each word of the unit (MacBERT), `"unit"` once for the whole unit
             (fairseq, SpanBERT).
@@ -146,22 +144,19 @@ class Masking:
             shares above a half are not reached.
         ngram_probabilities (`Sequence[float]`, *optional*): Instead of 1/n up to `max_ngram`, probabilities of n-grams
             of 1, 2, ... words, with a sum of 1: `[0.4, 0.3, 0.2, 0.1]` (MacBERT, section 3.2).
-        span_end_probability (`float`, *optional*, defaults to 0.2): Probability in (0, 1) that a span ends after a
+        span_end_probability (`float`, *optional*, defaults to 0.2): Probability in (0, 1] that a span ends after a
             word.
         max_span (`int`, *optional*, defaults to 10): Most words in a span; the mean length is 3.8.
-        word_starts (`Callable`, *optional*): Makes of the tokenizer a function that finds the first tokens of words;
-            see `WordStarts`. Not used for a corpus with a column `word_starts`.
-        units_cross_separators (`bool`, *optional*, defaults to `False`): Whether words and n-grams continue behind a
+        word_starts (`Callable`, *optional*): Makes of the tokenizer a function that finds the first tokens of words,
+            as `WordStarts`. Not used for a corpus with a column `word_starts`.
+        units_cross_separators (`bool`, *optional*, defaults to `False`): Whether words and n-grams continue after a
             special token.
         count_special_tokens (`bool`, *optional*, defaults to `False`): Whether `mask_probability` is a share of all
             tokens, special ones included.
         mask_special_tokens (`bool`, *optional*, defaults to `False`): Whether special tokens are predicted too.
         share_of_words (`bool`, *optional*, defaults to `False`): Whether `mask_probability` is a share of the words.
         random_tokens (`str`, *optional*, defaults to `"ordinary"`): Vocabulary of random tokens: `"ordinary"`, all
-            but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`. It may be the original one, as in
-            the papers' code.
-
-    Options that exclude each other are refused (`_check_combinations`).
+            but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`.
     """
 
     mask_probability: float = 0.15
@@ -359,27 +354,12 @@ def choose_in_window(order: np.ndarray, lengths: np.ndarray, limit: int, start: 
     return order[(middles - start) % ends[-1] < limit]
 
 
-def choose_fitting(order: np.ndarray, lengths: np.ndarray, limit: int) -> list[int]:
-    """Choose units in random order and pass over those that are longer than what is left of the limit.
-
-    >>> choose_fitting(np.array([2, 0, 1]), np.array([2, 3, 1]), limit=4)
-    [2, 0]
-    """
-    lengths, chosen = lengths.tolist(), []
-    for unit in order.tolist():
-        if lengths[unit] <= limit:
-            chosen.append(unit)
-            limit -= lengths[unit]
-        if limit == 0:
-            break
-    return chosen
-
-
 def choose_runs(order: np.ndarray, sizes: np.ndarray, lengths: np.ndarray, ends: np.ndarray, limit: int) -> list[int]:
     """Choose runs of consecutive units, begun at units in random order.
 
-    A run that is longer than what is left of the limit is shortened until it fits; one that meets a chosen unit is
-    left out. This is the order of the checks in ALBERT's `create_masked_lm_predictions`.
+    A run that is longer than what is left of the limit is shortened until it fits, perhaps to nothing: it is passed
+    over; one that meets a chosen unit is left out. This is the order of the checks in ALBERT's
+    `create_masked_lm_predictions`.
 
     Args:
         order, lengths, limit: As in `choose_in_window`.
@@ -388,6 +368,8 @@ def choose_runs(order: np.ndarray, sizes: np.ndarray, lengths: np.ndarray, ends:
 
     >>> choose_runs(np.array([1, 3, 2, 4, 0]), np.full(5, 2), np.ones(5, int), np.full(5, 5), limit=3)
     [1, 2, 3]
+    >>> choose_runs(np.array([2, 0, 1]), np.ones(3, int), np.array([2, 3, 1]), np.full(3, 3), limit=4)
+    [2, 0]
     """
     sizes, lengths, ends, chosen = sizes.tolist(), lengths.tolist(), ends.tolist(), []
     is_chosen = [False] * len(lengths)
@@ -563,18 +545,17 @@ class Masker:
         order = draws.argsort()
         if masking.num_masked == "bernoulli":
             limit = self._bounded(np.count_nonzero(draws < rate), length)
-        if masking.unit in ("ngram", "span"):
-            sizes = 1 + self.run_bounds.searchsorted(random.random(len(firsts)), "right")
-            # The unit before which the text ends that each unit is in.
-            texts = np.append(firsts.searchsorted(text.begins.nonzero()[0]), len(firsts))
-            ends = texts[texts.searchsorted(np.arange(len(firsts)), "right")]
-            chosen = choose_runs(order, sizes, np.ones_like(lengths) if masking.counts_words else lengths, ends, limit)
-        elif masking.counts_words:
-            chosen = order[:limit]
-        elif masking.pass_over_long_words or masking.max_predictions is not None:
-            chosen = choose_fitting(order, lengths, limit)
-        else:
+        is_run = masking.unit in ("ngram", "span")
+        if not (is_run or masking.counts_words or masking.pass_over_long_words or masking.max_predictions):
             chosen = choose_in_window(order, lengths, limit, window_start)
+        else:
+            sizes, ends = np.ones_like(lengths), np.full_like(lengths, len(lengths))
+            if is_run:
+                sizes += self.run_bounds.searchsorted(random.random(len(firsts)), "right")
+                # The unit before which the text ends that each unit is in.
+                texts = np.append(firsts.searchsorted(text.begins.nonzero()[0]), len(firsts))
+                ends = texts[texts.searchsorted(np.arange(len(firsts)), "right")]
+            chosen = choose_runs(order, sizes, np.ones_like(lengths) if masking.counts_words else lengths, ends, limit)
         is_chosen = np.zeros(len(firsts), dtype=bool)
         is_chosen[chosen] = True
         indices = is_chosen.repeat(lengths).nonzero()[0]

@@ -9,7 +9,7 @@ takes whole passes over a source and a part of the next. Batches mix the sources
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from transformers.utils import logging
@@ -32,18 +32,13 @@ class MixedExamples(EpochDataset):
 
     An epoch has as many examples as the sources together, without those of share 0, or `examples_per_epoch`. A source
     that is drawn more often than it has examples is read again: the epoch takes a whole pass over it in random order,
-    and then a part of the next one, where the following epoch goes on. So over the run all examples of a source come
+    and then a part of the next one, where the following epoch continues. So over the run all examples of a source come
     equally often, to within one. Each pass is a new epoch of the source: its examples are sampled and masked again.
 
     Every choice is a function of the seed and of the source's *name* (`source_seed`): adding, removing or reordering
     sources changes no random number of the others, and two sources never share one. Pairs of sentences stay within a
-    source.
-
-    An example of the mixture belongs to one source, examples `0, 1, 2, ...` to the first by name, and so on: give them
-    in random order, as `Trainer` does.
-
-    References only: next to the sources, 8 bytes for each example of those passes that an epoch has a part of, and
-    what a `DocumentChunks` needs for the chunks of each pass (64 bytes per chunk).
+    source. Examples `0, 1, 2, ...` are of the first source by name, and so on: give them in random order, as `Trainer`
+    does.
 
     Args:
         sources (`Mapping[str, EpochDataset]`): Name -> dataset: `SentenceBlocks`, `DocumentChunks`, `ParallelPairs`.
@@ -60,7 +55,7 @@ class MixedExamples(EpochDataset):
         ValueError: as `Sampling`; for a source of another kind, or one that would have no example in an epoch.
 
     Two languages of six and two blocks of one token, in equal shares. The four examples of `gsw` in an epoch are two
-    passes over it; the next epoch goes on with the two examples of `en` that are left, and a new pass:
+    passes over it; the next epoch continues with the two examples of `en` that are left, and a new pass:
 
     >>> from datasets import Dataset
     >>> from hf_encoders.objectives.blocks import SentenceBlocks
@@ -104,12 +99,13 @@ class MixedExamples(EpochDataset):
                     f"source {name!r} has {share * self.num_examples:.2g} of the {self.num_examples:,} examples of an "
                     "epoch: raise its weight or examples_per_epoch, or leave it out."
                 )
-        self._opened: _Epoch | None = None
+        self._opened: tuple[int, np.ndarray, np.ndarray] | None = None
+        self._passes: dict[tuple[str, int], tuple[EpochDataset, np.ndarray]] = {}
         for warning in passes_warnings(self.passes):
             logger.warning_once(warning)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}
+        return {**vars(self), "_opened": None, "_passes": {}}
 
     def __len__(self) -> int:
         return self.num_examples
@@ -142,44 +138,35 @@ class MixedExamples(EpochDataset):
 
     def example(self, index: int) -> Example:
         """Return example `index` of the current epoch, which belongs to one of the sources."""
-        epoch = self._opened
-        if epoch is None or epoch.number != self.epoch:
+        if self._opened is None or self._opened[0] != self.epoch:
             before, after = self.counts_before(self.epoch), self.counts_before(self.epoch + 1)
-            epoch = self._opened = _Epoch(self.epoch, before, np.cumsum(after - before), {})
-        place = int(epoch.ends.searchsorted(index, "right"))
-        name = self.names[place]
+            self._opened, self._passes = (self.epoch, before, np.cumsum(after - before)), {}
+        _, before, ends = self._opened
+        source = int(ends.searchsorted(index, "right"))
+        name = self.names[source]
         # Position in all passes over the source, one after the other.
-        position = int(epoch.before[place]) + index - (int(epoch.ends[place - 1]) if place else 0)
+        position = int(before[source]) + index - (int(ends[source - 1]) if source else 0)
         number, position = divmod(position, self.sizes[name])
-        if (name, number) not in epoch.passes:
+        if (name, number) not in self._passes:
             dataset = self.sources[name].at_epoch(number)
             random = generator(Key(dataset.seed, number, 0), RandomStream.PASS_ORDER)
-            epoch.passes[name, number] = dataset, random.permutation(self.sizes[name])
-        dataset, order = epoch.passes[name, number]
+            self._passes[name, number] = dataset, random.permutation(self.sizes[name])
+        dataset, order = self._passes[name, number]
         example = dataset.example(int(order[position]))
         if example.languages is None:
             example.languages = [self.languages[name]] * len(example.segments)
         return example
 
 
-class _Epoch(NamedTuple):
-    """Hold the counts and orders of an epoch of a mixture."""
-
-    number: int
-    before: np.ndarray  # examples of each source in the epochs before
-    ends: np.ndarray  # last example of each source in this epoch, excluded
-    passes: dict[tuple[str, int], tuple[EpochDataset, np.ndarray]]  # sources in their passes, and orders of examples
-
-
 def source_seed(seed: int, name: str) -> int:
-    """The seed of a source in a mixture: a function of the mixture's seed and the source's name."""
+    """Return the seed of a source: a function of the mixture's seed and the source's name."""
     digest = hashlib.blake2b(name.encode(), digest_size=7).digest()
     key = Key(seed, 0, int.from_bytes(digest, "big"))
     return int(generator(key, RandomStream.SOURCE_SEED).integers(2**63))
 
 
 def passes_warnings(passes: Mapping[str, float]) -> list[str]:
-    """A sentence for each source that an epoch of a mixture reads very often; `passes` as in `MixedExamples`."""
+    """Warn of each source that an epoch of a mixture reads very often; `passes` as in `MixedExamples`."""
     return [
         f"Source {name} is read {number:.1f} times in an epoch of the mixture: a model memorizes text that it sees so "
         "often. Raise alpha, lower its weight, or add text."
@@ -189,7 +176,7 @@ def passes_warnings(passes: Mapping[str, float]) -> list[str]:
 
 
 def passes_table(phases: Sequence[tuple[MixedExamples, float]]) -> str:
-    """Shares and passes of each source in the phases of a run: mixtures of the same sources, and epochs of each.
+    """Format shares and passes of each source in the phases of a run: mixtures of the sources, and epochs of each.
 
     >>> class Sized(EpochDataset):
     ...     def __init__(self, size):
@@ -205,9 +192,9 @@ def passes_table(phases: Sequence[tuple[MixedExamples, float]]) -> str:
     """
     names = phases[0][0].names
     columns = [[(f"{mixed.shares[n]:.1%}", _few_digits(mixed.passes[n])) for n in names] for mixed, _ in phases]
-    if all(column == columns[0] for column in columns):
-        columns = columns[:1]
-    headings = ["share" if len(columns) == 1 else f"phase {number + 1}: share" for number in range(len(columns))]
+    is_same = all(column == columns[0] for column in columns)
+    columns = columns[:1] if is_same else columns
+    headings = ["share" if is_same else f"phase {number + 1}: share" for number in range(len(columns))]
     rows = [["source", *(word for heading in headings for word in (heading, "passes an epoch")), "passes in all"]]
     for i, name in enumerate(names):
         total = sum(mixture.passes[name] * epochs for mixture, epochs in phases)
@@ -223,17 +210,16 @@ def _check(sources: Mapping[str, EpochDataset], languages: Mapping[str, str]) ->
     if not isinstance(sources, Mapping) or not sources:
         raise ValueError("sources: give one dataset for each name, such as {'en': SentenceBlocks(...)}.")
     for name, dataset in sources.items():
-        if not isinstance(name, str):
-            raise ValueError(f"sources: the name {name!r} must be a str.")
-        if not isinstance(dataset, EpochDataset) or isinstance(dataset, MixedExamples) or len(dataset) == 0:
+        is_dataset = isinstance(dataset, EpochDataset) and not isinstance(dataset, MixedExamples)
+        if not (isinstance(name, str) and is_dataset and len(dataset)):
             raise ValueError(
-                f"sources: {name!r} is a {type(dataset).__name__}: give datasets of this package with examples, such "
-                "as SentenceBlocks, DocumentChunks or ParallelPairs; not mixtures."
+                f"sources: {name!r} is a {type(dataset).__name__}: give names, each with a dataset of this package "
+                "with examples, such as SentenceBlocks, DocumentChunks or ParallelPairs; not mixtures."
             )
         if not dataset.redraw:
             raise ValueError(
-                f"sources: {name!r} has redraw=False, so all passes over it would have the same masks: leave it out "
-                "there, and give redraw=False to MixedExamples to evaluate."
+                f"sources: {name!r} has redraw=False, so all passes over it would have the same masks: leave it out, "
+                "and give redraw=False to MixedExamples to evaluate."
             )
     for name in languages:
         if name not in sources:

@@ -234,10 +234,10 @@ def test_wrong_sources():
     for sources, said in (
         ({}, "give one dataset for each name"),
         ([blocks(3)], "give one dataset for each name"),
-        ({"en": equal_documents(3)}, "'en' is a Dataset: give datasets of this package"),
-        ({1: blocks(3)}, "the name 1 must be a str"),
+        ({"en": equal_documents(3)}, "'en' is a Dataset: give names"),
+        ({1: blocks(3)}, "sources: 1 is a SentenceBlocks: give names"),
         ({"en": mixture()}, "'en' is a MixedExamples"),
-        ({"en": Numbered(0)}, "'en' is a Numbered: give datasets of this package with examples"),
+        ({"en": Numbered(0)}, "'en' is a Numbered: .* with examples"),
         ({"en": SentenceBlocks(equal_documents(3), 20, redraw=False)}, "'en' has redraw=False, so all passes"),
     ):
         with pytest.raises(ValueError, match=said):
