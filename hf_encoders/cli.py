@@ -70,7 +70,7 @@ def run_command(words: list[str]) -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The arguments of a command line; only the command that it names is imported."""
+    """Parse a command line; only the command that it names is imported."""
     parser = _Parser(prog="hf-encoders", description="Pre-train, fine-tune and publish encoder-only language models.")
     parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -85,8 +85,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args(with_hyphens(words))
     if unknown:
         typed = dict(zip(with_hyphens(words), words, strict=True))
-        arguments.parser.given = [typed.get(word, word) for word in unknown]
-        arguments.parser.error(f"unrecognized arguments: {' '.join(arguments.parser.given)}")
+        arguments.parser.words = [typed.get(word, word) for word in unknown]
+        arguments.parser.error(f"unrecognized arguments: {' '.join(arguments.parser.words)}")
     arguments.typed = words
     return arguments
 
@@ -94,13 +94,13 @@ def parse(words: list[str]) -> argparse.Namespace:
 class _Parser(argparse.ArgumentParser):
     """Takes options by their whole names, and answers others in one line, with the name that was meant."""
 
-    given: list[str] = []
+    words: list[str] = []
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def parse_known_args(self, args=None, namespace=None):
-        self.given = list(args or [])
+        self.words = list(args or [])
         return super().parse_known_args(args, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -109,14 +109,12 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"invalid choice: {value!r} ({choices})")
 
     def error(self, message: str) -> NoReturn:
-        message = "; ".join(names_here(self.given, self)) or message + closest_options(self.given, self)
+        message = "; ".join(names_here(self.words, self)) or message + closest_options(self.words, self)
         self.exit(2, f"{self.prog}: {message.removesuffix('.')}. See {self.prog} --help.\n")
 
 
 def with_hyphens(words: list[str]) -> list[str]:
-    """Options and fine-tuning tasks with hyphens in their names, as all are defined here.
-
-    Users of transformers type underscores.
+    """Return options and fine-tuning tasks with hyphens in their names: users of transformers type underscores.
 
     >>> with_hyphens(["--learning_rate=1e-4", "--data-name", "my_data", "--", "--a_file"])
     ['--learning-rate=1e-4', '--data-name', 'my_data', '--', '--a_file']
@@ -131,7 +129,7 @@ def with_hyphens(words: list[str]) -> list[str]:
 
 
 def raised_by_this_package(error: BaseException) -> bool:
-    """Whether an error was raised by this package's own code, with a message for the user."""
+    """Return whether an error was raised by this package's own code, with a message for the user."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next

@@ -140,8 +140,8 @@ def _metadata(node: ast.expr | None) -> dict[str, Any]:
 def _option(types: list[str], default: Any, choices: Mapping[str, list[str]]) -> dict[str, Any] | None:
     """Return the keyword arguments for a field of one of `types`; None for a type that words cannot express."""
     may_be_none = "None" in types
-    others = [kind for kind in types if kind not in ("None", "str")]
-    kind = others[0] if others and not (may_be_none and "str" in types) else "str"
+    kinds = [kind for kind in types if kind not in ("None", "str")]
+    kind = kinds[0] if kinds and not (may_be_none and "str" in types) else "str"
     option: dict[str, Any] = {}
     if kind.startswith("list["):
         kind, option["nargs"] = kind.removeprefix("list[").removesuffix("]"), "+"

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, split, write."""
     import datasets
 
-    from hf_encoders.runs.quickstart import HELD_OUT_SHARE, hold_out, labelled_passages, load_documents
+    from hf_encoders.runs.quickstart import HELD_OUT_SHARE, as_text, hold_out, labelled_passages, load_documents
 
     output = Path(arguments.output)
     datasets.disable_progress_bars()
@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     with replaced_files(output) as unfinished:
         (unfinished / "text").mkdir()
         for library in libraries:
-            parts = ("\n".join(map(" ".join, document.passages)) for document in text if document.label == library)
-            (unfinished / "text" / f"{library}.txt").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+            of_library = [document for document in text if document.label == library]
+            (unfinished / "text" / f"{library}.txt").write_text(as_text(of_library), encoding="utf-8")
         for split, rows in data.items():
             rows.to_csv(unfinished / f"{split}.csv", index=False)
     print(f"{output / 'text'}: {len(text):,} documents of {len(libraries):,} libraries")

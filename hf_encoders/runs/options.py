@@ -5,7 +5,6 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +52,9 @@ def family_recipes() -> dict[str, dict[str, Any]]:
 
 
 def recipes_for_help(names: Iterable[str]) -> str:
-    """Return a line for each recipe, with what the comment at the beginning of its file says first."""
-    lines = []
-    for name in names:
-        text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
-        comment = " ".join(
-            line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines())
-        )
-        comment = re.sub(r" \(https://[^)]*\)|, https://[^\s)]+", "", comment)
-        lines.append(f"  {name:20}{re.split(r'(?<! al)[.;:] |[.]$', comment)[0]}")
+    """Return a line for each recipe, with the comment in the first line of its file."""
+    files = {name: (RECIPES / f"{name}.yaml").read_text(encoding="utf-8") for name in names}
+    lines = [f"  {name:20}{text.splitlines()[0].strip('# .')}" for name, text in files.items()]
     return "\n".join(["recipes:", *lines])
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -75,23 +76,22 @@ def write_text(arguments: argparse.Namespace, output: Path) -> list[LabelledDocu
     Raises:
         ValueError: if a run has used other text, or there is too little.
     """
-    folder, files = output / TEXT, input_files(arguments.input)
+    folder = output / TEXT
+    files = sorted({file.resolve() for file in text_files(arguments.input or ())})
     text: Any = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
     made_of = {"text": text or f"documentation of Python {platform.python_version()}"}
     made_of |= {"language": arguments.language, "seed": arguments.seed}
     remedy = f"remove {folder} to have it made again."
     before = read_json(folder / MADE_OF, remedy) if folder.is_dir() else {}
-    changed = [name for name, value in made_of.items() if before.get(name) != value]
-    if changed and (output / RUN_FILE).is_file() and not arguments.overwrite:
-        raise ValueError(
-            f"--output {output} holds a quickstart with another {changed[0]}: give the same arguments to resume "
-            "it, another folder, or --overwrite to start from scratch."
-        )
-    if changed:
+    if changed := [name for name, value in made_of.items() if before.get(name) != value]:
+        if (output / RUN_FILE).is_file() and not arguments.overwrite:
+            raise ValueError(
+                f"--output {output} holds a quickstart with another {changed[0]}: give the same arguments to resume "
+                "it, another folder, or --overwrite to start from scratch."
+            )
         training, held_out = hold_out(load_documents(files, arguments.language), HELD_OUT_SHARE, arguments.seed)
         with replaced_folder(folder) as unfinished:
-            documents = ("\n".join(map(" ".join, document.passages)) for document in training)
-            (unfinished / TRAINING).write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+            (unfinished / TRAINING).write_text(as_text(training), encoding="utf-8")
             kept = {"documents": [dataclasses.asdict(document) for document in held_out]}
             (unfinished / HELD_OUT).write_text(json.dumps(kept), encoding="utf-8")
             (unfinished / MADE_OF).write_text(json.dumps(made_of, indent=1), encoding="utf-8")
@@ -102,9 +102,9 @@ def write_text(arguments: argparse.Namespace, output: Path) -> list[LabelledDocu
         raise ValueError(f"{folder / HELD_OUT} is damaged ({error!r}): {remedy}") from error
 
 
-def input_files(paths: list[str] | None) -> list[Path]:
-    """Return the files of `--input`, each once."""
-    return sorted({file.resolve() for file in text_files(paths or ())})
+def as_text(documents: Iterable[LabelledDocument]) -> str:
+    """Return documents with a passage on each line and blank lines between them."""
+    return "\n\n".join("\n".join(map(" ".join, document.passages)) for document in documents) + "\n"
 
 
 def load_documents(files: list[Path], language: str) -> list[LabelledDocument]:
@@ -112,18 +112,12 @@ def load_documents(files: list[Path], language: str) -> list[LabelledDocument]:
     splitter = splitter_for(language)
     if not files:
         return read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
+    # Each once: the same document in both parts would make held-out metrics too good.
     documents: dict[tuple[str, ...], LabelledDocument] = {}
-    repeated = 0
     for file in files:
         for sentences in read_documents([file], sentence_splitter=splitter):
-            # The same document in both parts would make held-out metrics too good.
-            if tuple(sentences) in documents:
-                repeated += 1
-                continue
             passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
-            documents[tuple(sentences)] = LabelledDocument(file.name, passages)
-    if repeated:
-        print(f"  {repeated:,} duplicate documents left out")
+            documents.setdefault(tuple(sentences), LabelledDocument(file.name, passages))
     if len(documents) < 10:
         raise ValueError(
             f"--input has {len(documents)} document(s), too few: separate them by blank lines, or give more files."
@@ -156,11 +150,12 @@ def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.D
     for label, _ in counts.most_common(LABELS):
         documents = [document for document in held_out if document.label == label]
         order, tested = random.permutation(len(documents)), round(TEST_SHARE * len(documents))
-        for split, places in (("train", order[tested:]), ("test", order[:tested])):
-            parts[split] += [documents[place] for place in places]
+        parts["train"] += [documents[i] for i in order[tested:]]
+        parts["test"] += [documents[i] for i in order[:tested]]
     data = datasets.DatasetDict()
     for split, part in parts.items():
-        rows = {" ".join(passage): one.label for one in part for passage in one.passages[:PASSAGES_PER_DOCUMENT]}
+        passages = ((text, document.label) for document in part for text in document.passages[:PASSAGES_PER_DOCUMENT])
+        rows = {" ".join(sentences): label for sentences, label in passages}
         rows = {text: label for text, label in rows.items() if len(text.split()) >= FEWEST_WORDS}
         data[split] = datasets.Dataset.from_dict({"text": list(rows), "label": list(rows.values())})
     return data
@@ -184,11 +179,11 @@ def show_filled_masks(
         known = [i for i, word in enumerate(words) if word.isalpha() and len(tokenizer.tokenize(f"a {word}")) == 2]
         if not known:
             continue
-        place = int(random.choice(known))
-        truth, words[place] = words[place], tokenizer.mask_token
+        masked = int(random.choice(known))
+        truth, words[masked] = words[masked], tokenizer.mask_token
         guesses = [
-            (math.exp(one.log_probability), tokenizer.convert_tokens_to_string(one.tokens).strip())
-            for one in fill_masks(model, tokenizer, " ".join(words), num_beams=3)
+            (math.exp(guess.log_probability), tokenizer.convert_tokens_to_string(guess.tokens).strip())
+            for guess in fill_masks(model, tokenizer, " ".join(words), num_beams=3)
         ]
         filled.append((guesses, " ".join(words), truth))
         if len(filled) == MASKED_SENTENCES:
@@ -197,7 +192,7 @@ def show_filled_masks(
         print("  skipped: no held-out sentence of 8 to 24 tokens.")
         return
     right = sum(guesses[0][1].lower() == truth.lower() for guesses, _, truth in filled)
-    shown = sorted(filled, key=lambda one: one[0][0], reverse=True)[:SHOWN_SENTENCES]
+    shown = sorted(filled, key=lambda sentence: sentence[0][0], reverse=True)[:SHOWN_SENTENCES]
     print(f"  {right} of {len(filled)} words are its first guess; the {len(shown)} of which it is surest:")
     for guesses, sentence, truth in shown:
         print(f"  {sentence}\n    {', '.join(f'{word} {p:.0%}' for p, word in guesses)}   (was: {truth})")
