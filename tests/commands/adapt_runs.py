@@ -1,5 +1,7 @@
 """The command `hf-encoders adapt` on checkpoints and texts of seconds."""
 
+import json
+import shutil
 from pathlib import Path
 
 import torch
@@ -8,8 +10,10 @@ import yaml
 
 from hf_encoders.cli import main
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
+from hf_encoders.registration import config_class_of
+from tests.commands.pretrain_runs import weights
 from tests.corpus.corpora import write_corpus
-from tests.corpus.trained import FAMILIES, train
+from tests.corpus.trained import train
 from tests.families import model_class
 from tests.models.tiny import NO_DROPOUT, tiny_config
 
@@ -34,7 +38,7 @@ def write_texts(folder: Path) -> Path:
 
 def checkpoint(folder, family, auto_class=None, name="start", **fields) -> str:
     """As transformers' own class writes it."""
-    config_class = next(one for one in FAMILIES if one.model_type == family)
+    config_class = config_class_of(family)
     auto_class = auto_class or head_of(config_class)
     tokenizer = train(config_class)
     sizes = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
@@ -50,7 +54,8 @@ def checkpoint(folder, family, auto_class=None, name="start", **fields) -> str:
 
 
 def head_of(config_class) -> str:
-    return next(one for one in ("AutoModelForMaskedLM", "AutoModelForPreTraining") if one in config_class.AUTO_MAP)
+    heads = ("AutoModelForMaskedLM", "AutoModelForPreTraining")
+    return next(auto_class for auto_class in heads if auto_class in config_class.AUTO_MAP)
 
 
 def adapt(folder, source, output, *words, corpus="domain.txt") -> int:
@@ -58,3 +63,19 @@ def adapt(folder, source, output, *words, corpus="domain.txt") -> int:
     options += ["--disable_tqdm", "True", "--output", folder / output]
     text = [] if "--corpus" in words else ["--corpus", str(folder / corpus)]
     return main(["adapt", str(source), *text, *map(str, options)])
+
+
+def same_weights(folder, first, second) -> bool:
+    before, after = (weights(folder / name / "model") for name in (first, second))
+    return all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def stopped_after(folder, source, output, step):
+    """A copy of a finished run that has the checkpoints up to a step and no model."""
+    shutil.copytree(folder / source, folder / output)
+    for path in (folder / output).glob("checkpoint-*"):
+        if int(path.name.removeprefix("checkpoint-")) > step:
+            shutil.rmtree(path)
+    shutil.rmtree(folder / output / "model")
+    run_file = folder / output / "run.json"
+    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), "is_finished": False}))

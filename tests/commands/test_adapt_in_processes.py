@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests import processes
-from tests.commands.adapt_runs import adapt, checkpoint, write_texts
+from tests.commands.adapt_runs import adapt, checkpoint, same_weights, stopped_after, write_texts
 from tests.commands.pretrain_runs import weights
 
 
@@ -38,8 +38,8 @@ def figures(run) -> tuple[list[float], dict[str, float], dict[str, torch.Tensor]
     before = json.loads((run / "run.json").read_text())["before"]
     logged = [entry[name] for entry in history for name in ("loss", "grad_norm") if name in entry]
     evaluated = {
-        f"{name} {place}": value
-        for place, entry in enumerate([before, *history])
+        f"{name} {number}": value
+        for number, entry in enumerate([before, *history])
         for name, value in entry.items()
         if re.fullmatch("eval_.*(loss|accuracy)", name)
     }
@@ -77,17 +77,12 @@ def test_records_tell_how_many_processes_there_were(folders):
     assert re.fullmatch(r"CPU \(\w+\), 2 processes of \d+ threads?", both["hardware"])  # accelerate sets the threads
 
 
-def test_two_processes_go_on_where_they_were_killed(folders):
+def test_two_processes_resume_where_they_were_killed(folders):
     _, both = folders
     name = "sentence pairs, with a new head"
-    run = both / name.replace(" ", "-")
-    before = weights(run / "model")
-    shutil.rmtree(run / "checkpoint-4")
-    shutil.rmtree(run / "model")
-    noted = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**noted, "is_finished": False}))
-    told = processes.run_all(adapt_all, 2, both, [name])
-    assert [ended.status for ended in told] == [0, 0], told
-    assert "checkpoint-2" in told[0].told
-    after = weights(run / "model")
-    assert all(torch.equal(value, after[parameter]) for parameter, value in before.items())
+    run = name.replace(" ", "-")
+    shutil.move(both / run, both / "whole")
+    stopped_after(both, "whole", run, 2)
+    ended = processes.run_all(adapt_all, 2, both, [name])
+    assert [process.status for process in ended] == [0, 0], ended
+    assert "checkpoint-2" in ended[0].told and same_weights(both, "whole", run)

@@ -1,17 +1,13 @@
 """Runs of `hf-encoders adapt` that are stopped, moved, extended, or not the same run."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from hf_encoders.publishing.record import TrainingRecord
-from hf_encoders.runs.run import Run
-from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, write_texts
-from tests.commands.pretrain_runs import weights
+from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, same_weights, stopped_after, write_texts
 
 
 @pytest.fixture
@@ -19,42 +15,24 @@ def folder(tmp_path):
     return write_texts(tmp_path)
 
 
-def test_without_its_general_text_it_is_another_run(folder, capsys):
-    source = checkpoint(folder, "bert")
-    assert adapt(folder, source, "run", "--keep", folder / "general.txt") == 0
-    assert adapt(folder, source, "run") == 2
-    assert "holds a run with another recipe (sources)" in capsys.readouterr().err
-
-
 @pytest.mark.slow
-def test_killed_and_resumed_it_is_the_same(folder, capsys, monkeypatch):
-    source = checkpoint(folder, "bert")
+def test_killed_and_resumed_it_is_the_same(folder, capsys):
+    """Also of a checkpoint that was moved meanwhile, and before the first checkpoint of the run."""
+    source = Path(checkpoint(folder, "bert", hidden_dropout_prob=0.2))
     words = ["--objective", "nsp", "--head-steps", "3"]
     assert adapt(folder, source, "whole", *words) == 0
-    shutil.copytree(folder / "whole", folder / "again")
-    shutil.rmtree(folder / "again" / "checkpoint-4")
-    shutil.rmtree(folder / "again" / "model")
-    capsys.readouterr()
-    assert adapt(folder, source, "again", *words) == 0
-    printed = capsys.readouterr().out
-    assert "checkpoint-2" in printed and "held-out, before" in printed
-    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    # Of a run that was killed before its first checkpoint, the evaluation before it changes nothing.
-    evaluated = []
-    monkeypatch.setattr(Run, "trainer", _counting(Run.trainer, evaluated))
-    shutil.rmtree(folder / "again" / "checkpoint-2")
-    assert adapt(folder, source, "again", *words, "--overwrite") == 0
-    other = weights(folder / "again" / "model")
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def _counting(make_trainer, found):
-    def made(*arguments):
-        found.append(make_trainer(*arguments))
-        return found[-1]
-
-    return made
+    noted = json.loads((folder / "whole" / "run.json").read_text())
+    source.rename(folder / "elsewhere")
+    for step in (2, 0):
+        stopped_after(folder, "whole", f"after {step}", step)
+        capsys.readouterr()
+        assert adapt(folder, folder / "elsewhere", f"after {step}", *words) == 0
+        printed = capsys.readouterr().out
+        assert ("checkpoint-2" in printed) == (step == 2) and "held-out, before" in printed
+        assert same_weights(folder, "whole", f"after {step}")
+        assert json.loads((folder / f"after {step}" / "run.json").read_text())["before"] == noted["before"]
+    assert adapt(folder, folder / "elsewhere", "after 2", *words) == 0
+    assert "This run is finished" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -79,28 +57,16 @@ def test_a_further_phase_may_be_as_long_as_the_checkpoint_has_positions(folder):
     assert record.schedule["phases"] == "2 steps of 4 x 16 tokens, 2 steps of 4 x 32 tokens"
 
 
-def test_another_checkpoint_is_another_run(folder, capsys):
+def test_with_another_checkpoint_or_without_its_general_text_it_is_another_run(folder, capsys):
     source = checkpoint(folder, "bert")
-    assert adapt(folder, source, "run") == 0
-    other = checkpoint(folder, "bert", name="other", initializer_range=0.5)
-    assert adapt(folder, other, "run") == 2
-    assert "another initial checkpoint" in capsys.readouterr().err
-
-
-def test_a_checkpoint_may_be_moved_while_it_is_adapted(folder, capsys):
-    source = Path(checkpoint(folder, "bert", "AutoModelForMaskedLM"))
-    assert adapt(folder, source, "whole", "--objective", "nsp") == 0
-    shutil.copytree(folder / "whole", folder / "again")
-    shutil.rmtree(folder / "again" / "checkpoint-4")
-    shutil.rmtree(folder / "again" / "model")
-    source.rename(folder / "elsewhere")
-    capsys.readouterr()
-    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
-    assert "checkpoint-2" in capsys.readouterr().out
-    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
-    assert "This run is finished" in capsys.readouterr().out
+    general = ["--keep", folder / "general.txt"]
+    assert adapt(folder, source, "run", *general) == 0
+    for words, options, message in (
+        ([], {}, "holds a run with another recipe (sources)"),
+        (general, {"name": "other", "initializer_range": 0.5}, "another initial checkpoint"),
+    ):
+        assert adapt(folder, checkpoint(folder, "bert", **options), "run", *words) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_the_checkpoint_that_a_run_begins_from_is_not_overwritten(folder, capsys):
@@ -112,20 +78,3 @@ def test_the_checkpoint_that_a_run_begins_from_is_not_overwritten(folder, capsys
     assert (begun / "model.safetensors").exists()
     assert adapt(folder, folder / "run" / "model", "run", "--overwrite") == 2
     assert "the result would replace CHECKPOINT" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_killed_before_the_first_checkpoint_it_is_the_same(folder, capsys):
-    source = checkpoint(folder, "bert", hidden_dropout_prob=0.2)
-    assert adapt(folder, source, "whole") == 0
-    shutil.copytree(folder / "whole", folder / "again")
-    run_file = folder / "again" / "run.json"
-    for name in ("checkpoint-2", "checkpoint-4", "model"):
-        shutil.rmtree(folder / "again" / name)
-    noted = json.loads(run_file.read_text())
-    run_file.write_text(json.dumps({**noted, "is_finished": False}))
-    capsys.readouterr()
-    assert adapt(folder, source, "again") == 0
-    assert json.loads(run_file.read_text())["before"] == noted["before"]
-    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)

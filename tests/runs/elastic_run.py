@@ -77,9 +77,9 @@ RUNS = {
 
 
 def train_part(folder: Path, corpus: str, last: int) -> None:
-    """Every run up to a step, from where it was; parameters and losses of all steps in `found.pt`."""
+    """Every run up to a step, from where it was; parameters and losses of all steps in `trained.pt`."""
     torch.set_num_threads(1)
-    documents, found = datasets.load_from_disk(corpus), {}
+    documents, trained = datasets.load_from_disk(corpus), {}
     for name, make in RUNS.items():
         torch.manual_seed(0)
         trainer = make(folder / name, documents)
@@ -87,8 +87,8 @@ def train_part(folder: Path, corpus: str, last: int) -> None:
         trainer.train(resume_from_checkpoint=any((folder / name).glob("checkpoint-*")))
         losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
         model = trainer.accelerator.unwrap_model(trainer.model)
-        found[name] = {"losses": losses, "parameters": model.state_dict()}
+        trained[name] = {"losses": losses, "parameters": model.state_dict()}
     if trainer.args.process_index == 0:
-        torch.save(found, folder / "found.pt")
+        torch.save(trained, folder / "trained.pt")
     if num_processes() > 1:
         processes.end_together()

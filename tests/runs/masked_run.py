@@ -47,15 +47,18 @@ def train(recipe, corpus, folder, accumulation=1, processes=1, resume=None, **op
     return trainer
 
 
+def losses_of(trainer):
+    return [log["loss"] for log in trainer.state.log_history if "loss" in log]
+
+
 def train_each_in_processes(folder: Path, corpus: str) -> None:
     """Train on each, and write losses and parameters."""
     torch.set_num_threads(1)
-    documents, found = datasets.load_from_disk(corpus), {}
+    documents, trained = datasets.load_from_disk(corpus), {}
     for name in MASKED:
         trainer = train(make_recipe(name), documents, folder / name, processes=2)
-        losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
         model = trainer.accelerator.unwrap_model(trainer.model)
-        found[name] = {"losses": losses, "parameters": model.state_dict()}
+        trained[name] = {"losses": losses_of(trainer), "parameters": model.state_dict()}
     if trainer.args.process_index == 0:
-        torch.save(found, folder / "found.pt")
+        torch.save(trained, folder / "trained.pt")
     processes.end_together()

@@ -13,15 +13,15 @@ from tests.runs.elastic_run import RUNS, STEPS, train_part
 def test_one_process_then_two_then_four_are_one_throughout(tmp_path):
     corpus = str(tmp_path / "corpus")
     equal_documents(24).save_to_disk(corpus)
-    found = {}
+    trained = {}
     for name, parts in {"elastic": (1, 2, 4), "constant": (1,)}.items():
         for number, count in enumerate(parts):
             last = STEPS * (number + 1) // len(parts)
             for ended in processes.run_all(train_part, count, tmp_path / name, corpus, last):
                 assert ended.status == 0, ended.told
-        found[name] = torch.load(tmp_path / name / "found.pt", weights_only=True)
+        trained[name] = torch.load(tmp_path / name / "trained.pt", weights_only=True)
     for run in RUNS:
-        elastic, constant = found["elastic"][run], found["constant"][run]
+        elastic, constant = trained["elastic"][run], trained["constant"][run]
         assert len(elastic["losses"]) == STEPS and len(set(constant["losses"])) == STEPS
         assert elastic["losses"] == pytest.approx(constant["losses"], abs=1e-6), run
         for name, value in constant["parameters"].items():

@@ -11,7 +11,7 @@ import yaml
 
 from hf_encoders import get_objective
 from hf_encoders.cli import main
-from hf_encoders.corpus.similar_words import SIMILAR_WORDS_FILE, SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.objectives import presets
 from hf_encoders.publishing.record import TrainingRecord
@@ -19,7 +19,7 @@ from hf_encoders.runs.recipe import load_recipe
 from hf_encoders.runs.sources import Source, Sources, masking_options
 from tests import processes
 from tests.corpus.corpora import random_documents, write_corpus
-from tests.runs.masked_run import MASKED, PHASES, make_recipe, train, train_each_in_processes
+from tests.runs.masked_run import MASKED, PHASES, losses_of, make_recipe, train, train_each_in_processes
 from tests.runs.test_recipes import MINIMAL
 from tests.training.tiny import make_tokenizer
 
@@ -48,15 +48,20 @@ def _lists(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MASKED)
-def test_a_step_is_the_same_however_it_is_divided(corpus, tmp_path, name):
-    """Six examples at once, and three times two: losses and parameters."""
-    whole, divided = (train(make_recipe(name), corpus, tmp_path / str(n), accumulation=n) for n in (1, 3))
-    losses = [[log["loss"] for log in trainer.state.log_history if "loss" in log] for trainer in (whole, divided)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5) and len(set(losses[0])) == 6
-    others = dict(divided.model.named_parameters())
-    for parameter, value in whole.model.named_parameters():
-        assert torch.allclose(value, others[parameter], atol=1e-5, rtol=0), parameter
+@pytest.mark.parametrize("name", ["macbert", "ernie", "electra"])
+def test_a_run_is_the_same_however_its_steps_are_divided_and_if_it_is_resumed(corpus, tmp_path, name):
+    """Six examples at once, and three times two; from the middle of the second phase, bit for bit."""
+    whole = train(make_recipe(name), corpus, tmp_path, save_strategy="steps", save_steps=3)
+    resumed = train(make_recipe(name), corpus, tmp_path, resume=str(tmp_path / "checkpoint-3"))
+    divided = train(make_recipe(name), corpus, tmp_path / "divided", accumulation=3)
+    otherwise = train(make_recipe(name, masking={}, phases=PHASES), corpus, tmp_path / "otherwise")
+    losses = losses_of(whole)
+    assert losses == pytest.approx(losses_of(divided), abs=1e-5) and len(set(losses)) == 6
+    states = [trainer.model.state_dict() for trainer in (resumed, divided, otherwise)]
+    for parameter, value in whole.model.state_dict().items():
+        assert torch.equal(value, states[0][parameter]), parameter
+        assert torch.allclose(value, states[1][parameter], atol=1e-5, rtol=0), parameter
+    assert any(not torch.equal(value, states[2][parameter]) for parameter, value in states[0].items())
 
 
 @pytest.mark.processes
@@ -65,25 +70,12 @@ def test_two_processes_train_as_one_does(corpus, tmp_path, one_thread):
     (tmp_path / "two").mkdir()
     for ended in processes.run_all(train_each_in_processes, 2, tmp_path / "two", folder):
         assert ended.status == 0, ended.told
-    both = torch.load(tmp_path / "two" / "found.pt", weights_only=True)
+    both = torch.load(tmp_path / "two" / "trained.pt", weights_only=True)
     for name in MASKED:
         alone = train(make_recipe(name), corpus, tmp_path / name)
-        losses = [log["loss"] for log in alone.state.log_history if "loss" in log]
-        assert both[name]["losses"] == pytest.approx(losses, abs=1e-5)
+        assert both[name]["losses"] == pytest.approx(losses_of(alone), abs=1e-5)
         for parameter, value in alone.model.state_dict().items():
             assert torch.allclose(value, both[name]["parameters"][parameter], atol=1e-5, rtol=0), parameter
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MASKED)
-def test_a_resumed_run_is_as_one_never_stopped(corpus, tmp_path, name):
-    """From the checkpoint in the middle of the second phase; bit for bit."""
-    recipe = make_recipe(name)
-    whole = train(recipe, corpus, tmp_path, save_strategy="steps", save_steps=3).model.state_dict()
-    resumed = train(recipe, corpus, tmp_path, resume=str(tmp_path / "checkpoint-3")).model.state_dict()
-    assert [one for one, value in whole.items() if not torch.equal(value, resumed[one])] == []
-    other = train(make_recipe(name, masking={}, phases=PHASES), corpus, tmp_path / "other").model.state_dict()
-    assert any(not torch.equal(value, other[one]) for one, value in whole.items())
 
 
 def test_the_data_of_masking_is_found_beside_the_corpus(corpus):
@@ -94,7 +86,7 @@ def test_the_data_of_masking_is_found_beside_the_corpus(corpus):
     tokens = np.concatenate([sentence for document in corpus["input_ids"][:] for sentence in document])
     assert options["token_counts"].tolist() == (2 * np.bincount(tokens, minlength=60)).tolist()
     options = masking_options(make_recipe("ernie"), tokenizer, Sources.of(corpus))
-    assert [one["unit"] for one in options.pop("phase_masking")] == ["token", "phrase", "entity"]
+    assert [masking["unit"] for masking in options.pop("phase_masking")] == ["token", "phrase", "entity"]
     assert options == {**presets.ERNIE_MASKING, "mask_probability": 0.3}
 
 
@@ -102,17 +94,17 @@ def test_what_the_corpus_lacks_is_refused_before_training(corpus, tmp_path, make
     tokenizer, plain = make_tokenizer(60), corpus.remove_columns("word_starts")
     plain.save_to_disk(str(tmp_path))
     plain = datasets.load_from_disk(str(tmp_path))
-    with pytest.raises(ValueError, match="similar_words.safetensors is missing: .*--similar-words build"):
-        masking_options(make_recipe("macbert"), tokenizer, Sources.of(plain))
-    with pytest.raises(ValueError, match="similar_words.safetensors was made with another tokenizer"):
-        masking_options(make_recipe("macbert"), tokenizer, Sources.of(corpus))
-    with pytest.raises(ValueError, match="in memory has no table of similar words"):
-        masking_options(make_recipe("macbert"), tokenizer, Sources.of(datasets.Dataset.from_dict({"input_ids": []})))
-    said = "the corpus, or a part of it, has no units of level 'entity', which mixed masks: .*corpus --lexicon FILE"
-    words = corpus.map(lambda row: {"word_starts": [[1] * len(one) for one in row["word_starts"]]})
-    for documents in (plain, words, datasets.concatenate_datasets([corpus, words])):
-        with pytest.raises(ValueError, match=said):
-            masking_options(make_recipe("mixed"), tokenizer, Sources.of(documents))
+    words = corpus.map(lambda row: {"word_starts": [[1] * len(sentence) for sentence in row["word_starts"]]})
+    for name, documents, message in (
+        ("macbert", plain, "similar_words.safetensors is missing: .*--similar-words build"),
+        ("macbert", corpus, "similar_words.safetensors was made with another tokenizer"),
+        ("macbert", datasets.Dataset.from_dict({"input_ids": []}), "in memory has no table of similar words"),
+        ("mixed", plain, "no units of level 'entity', which mixed masks: .*corpus --lexicon FILE"),
+        ("mixed", words, "no units of level 'entity'"),
+        ("mixed", datasets.concatenate_datasets([corpus, words]), "no units of level 'entity'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            masking_options(make_recipe(name), tokenizer, Sources.of(documents))
 
 
 BY_WORD = {"unit": "word", "ngram_probabilities": None}
@@ -135,18 +127,18 @@ def pretrain(folder, fields, *words):
 
 
 @pytest.mark.slow
-def test_a_run_on_text_learns_its_similar_words_and_tells_what_it_did(tmp_path, capsys):
+def test_a_run_on_text_learns_its_similar_words_and_says_what_it_did(tmp_path, capsys):
     write_corpus(tmp_path / "text.txt", 200, "alpha")
     assert pretrain(tmp_path, TEXT_RUN, "--language", "zh") == 0
-    told = capsys.readouterr()
-    assert "warning: run masks words, and zh is written without spaces, so that each token counts as a" in told.out
-    assert "words of the corpus without a similar one" in told.out + told.err
-    assert "phase 2: 2 steps of 4 x 24 tokens (masking unit=word ngram_probabilities=None)" in told.out
-    table = tmp_path / "run" / "_corpus" / SIMILAR_WORDS_FILE
+    printed = capsys.readouterr().out
+    assert "warning: run masks words, and zh is written without spaces, so that each token counts as a" in printed
+    assert "words of the corpus without a similar one" in printed
+    assert "phase 2: 2 steps of 4 x 24 tokens (masking unit=word ngram_probabilities=None)" in printed
+    table, model = tmp_path / "run" / "_corpus", tmp_path / "run" / "model"
     noted = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert noted["similar words"] == SimilarWords.load(table.parent).fingerprint
+    assert noted["similar words"] == SimilarWords.load(table).fingerprint
     assert noted["recipe"]["phases"][1]["masking"] == BY_WORD
-    record = TrainingRecord.load(tmp_path / "run" / "model")
+    record = TrainingRecord.load(model)
     assert record.fills_masks is False
     masked, of_phase = record.objectives["masked language modelling"].split(". phase 2: ")
     for words in (masked, of_phase):
@@ -155,15 +147,15 @@ def test_a_run_on_text_learns_its_similar_words_and_tells_what_it_did(tmp_path, 
     # By the rules of Chinese a line is one sentence, so that few examples are pairs.
     assert record.objectives["sentence-order prediction"].endswith("% of the pairs swapped (label 1)")
     assert record.corpus["words without a similar one"].endswith("%")
-    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    card = (model / "README.md").read_text(encoding="utf-8")
     assert "It fills no [MASK]: in its training no token became the mask token." in card
     assert "pipeline_tag: feature-extraction" in card
 
     # With another table, it is another run.
-    first = SimilarWords.load(table.parent)
-    SimilarWords(first.words, {}, first.tokenizer).save(table.parent)
+    first = SimilarWords.load(table)
+    SimilarWords(first.words, {}, first.tokenizer).save(table)
     longer = {**TEXT_RUN, "phases": [*TEXT_RUN["phases"], TEXT_RUN["phases"][0]]}
-    assert pretrain(tmp_path, longer, "--language", "zh") != 0
+    assert pretrain(tmp_path, longer, "--language", "zh") == 2
     assert "holds a run with another similar words" in capsys.readouterr().err
 
 
@@ -180,9 +172,9 @@ def test_masking_of_evaluation_alone_is_called_so_on_the_card():
 def test_text_without_units_longer_than_words_is_refused_before_a_tokenizer_is_trained(tmp_path, capsys):
     write_corpus(tmp_path / "text.txt", 20, "alpha")
     fields = {**TEXT_RUN, "masking": {"units": {"phrase": 0.5, "entity": 0.5}}, "phases": MINIMAL["phases"]}
-    assert pretrain(tmp_path, fields) != 0
-    told = capsys.readouterr().err
-    assert "--corpus is text, and run masks units of entity and phrase" in told
-    assert "`hf-encoders tokenizer --family bert --input TEXT --output TOKENIZER`" in told
-    assert "`hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS --lexicon FILE --phrases`" in told
+    assert pretrain(tmp_path, fields) == 2
+    error = capsys.readouterr().err
+    assert "--corpus is text, and run masks units of entity and phrase" in error
+    assert "`hf-encoders tokenizer --family bert --input TEXT --output TOKENIZER`" in error
+    assert "`hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS --lexicon FILE --phrases`" in error
     assert not (tmp_path / "run" / "tokenizer").exists()

@@ -68,10 +68,10 @@ def test_short_sequences_take_memory_of_their_own_on_cuda():
     )
 
 
-def a_plan(phases, elsewhere=(), **changed):
+def a_plan(phases, elsewhere=(), options=(), **changed):
     recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
     tokenizer, documents = make_tokenizer(), make_documents()
-    run, config = Run(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
+    run, config = Run(recipe, "nowhere", {"seed": 0, **dict(options)}), recipe.model_config(tokenizer)
     return make_plan(run, run.examples(documents), run.collator(tokenizer, documents), config, *elsewhere), config
 
 
@@ -91,33 +91,18 @@ def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
     assert "estimated: " in str(plan) and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("steps", "saved", "logged"), [(10, 50, 1), (400, 50, 4), (4000, 400, 40)])
-def test_short_runs_are_not_evaluated_at_every_step(steps, saved, logged):
-    recipe = load_recipe("bert-minutes").of_steps(steps)
-    arguments = Run(recipe, "nowhere").arguments
-    assert arguments.save_steps == arguments.eval_steps == saved and arguments.logging_steps == logged
-
-
-def test_a_share_of_the_steps_is_an_interval_too():
-    recipe, tokenizer, documents = load_recipe("bert-minutes").of_steps(40), make_tokenizer(), make_documents()
-    run = Run(recipe, "nowhere", {"seed": 0, "save_steps": 0.11})
-    plan = make_plan(run, run.examples(documents), run.collator(tokenizer, documents), recipe.model_config(tokenizer))
-    assert "a checkpoint every 5 steps, " in str(plan)
-
-
 def test_a_text_that_is_read_too_often_is_warned_of():
     documents = len(a_plan((Phase(1, 24, 3),))[0].run.examples(make_documents()).phases[0].dataset)
-    within, beyond = (a_plan((Phase(times * documents, 24, 1),))[0] for times in (100, 250))
-    assert "warning" not in str(within)
-    assert "warning: the text is read 250 times" in str(
-        beyond
-    ) and f"fewer steps ({100 * documents:,}: --max-steps)" in str(beyond)
+    within, beyond = (str(a_plan((Phase(times * documents, 24, 1),))[0]) for times in (100, 250))
+    assert "warning" not in within
+    assert "warning: the text is read 250 times" in beyond and f"({100 * documents:,}: --max-steps)" in beyond
 
 
 def test_what_is_left_is_of_the_phases_that_are_left():
-    plan, _ = a_plan((Phase(10, 24, 3), Phase(30, 24, 3)))
-    first, second = (replace(one, seconds=seconds) for one, seconds in zip(plan.phases, (600, 6000), strict=True))
-    plan = replace(plan, phases=[first, second])
+    plan, _ = a_plan((Phase(10, 24, 3), Phase(30, 24, 3)), options={"save_steps": 0.11})
+    assert "a checkpoint every 5 steps, " in str(plan)  # a share of the steps
+    phases = [replace(part, seconds=seconds) for part, seconds in zip(plan.phases, (600, 6000), strict=True)]
+    plan = replace(plan, phases=phases)
     assert plan.left(4) == "4 of 40 steps are done: 36 are left, 106.0 min"
     assert plan.left(25) == "25 of 40 steps are done: 15 are left, 50.0 min"
     assert plan.left(40) == "40 of 40 steps are done: 0 are left, 0 s"

@@ -12,7 +12,6 @@ from hf_encoders import (
     HfeBertConfig,
     HfeBertForMaskedLM,
     MixedExamples,
-    ParallelPairs,
     SentenceBlocks,
 )
 from hf_encoders.runs.plan import make_plan
@@ -90,9 +89,9 @@ def test_unigram_baselines_by_hand():
 
 def test_pairs_that_are_left_out_are_in_the_plan():
     pairs = make_dataset([[[5] * 4, [6] * 4]] * 6 + [[[5] * 40, [6] * 4]] * 2)
-    found = {**sources(en=20), "en-zh": Source(pairs, ("en", "zh"))}
+    text = {**sources(en=20), "en-zh": Source(pairs, ("en", "zh"))}
     run, tokenizer = make_run(phases=[{"steps": 3, "length": 20, "examples": 4}]), make_tokenizer()
-    plan = make_plan(run, run.examples(found), run.collator(tokenizer, found), run.model_config(tokenizer, found))
+    plan = make_plan(run, run.examples(text), run.collator(tokenizer, text), run.model_config(tokenizer, text))
     assert "phase 1, source en-zh: left out: 2 of 8 pairs, too long" in str(plan)
 
 
@@ -119,13 +118,3 @@ def test_a_mixture_under_the_stock_trainer(tmp_path):
     assert trainer.state.global_step == 6 and len(seen) == len(set(seen)) == 24
     expected = {example.key for epoch in (0, 1) for example in mixed.at_epoch(epoch)[:]}
     assert set(seen) == expected
-
-
-def test_a_mixture_with_pairs_knows_both_languages():
-    pairs = ParallelPairs(make_dataset([[[5, 6], [7]], [[8], [9, 10]]]), 20, ("en", "zh"))
-    blocks = SentenceBlocks(equal_documents(4), 20, False)
-    mixed = MixedExamples({"xx": blocks, "en-zh": pairs}, languages={"xx": "de"})
-    mixed.set_epoch(0)
-    assert {(*sorted(set(example.languages)), example.restarts) for example in mixed[:]} == {
-        ("en", "zh", True), ("de", False),
-    }  # fmt: skip
