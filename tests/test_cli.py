@@ -19,6 +19,11 @@ from hf_encoders.commands.finetune import add_training_arguments
 from hf_encoders.options import NAMES, SET_BY_FINETUNING, SET_BY_RUN, field_options, given_fields
 
 
+FINETUNE, TUNED = ["finetune", "text-classification"], ["--model", "m", "--train", "t", "--output", "o"]
+PRETRAIN, TEXT = ["pretrain", "bert-minutes"], ["--corpus", "c", "--output", "o"]
+EXPORT = ["export", "m", "--to", "native", "--output", "o"]
+
+
 @pytest.fixture
 def unchecked(monkeypatch):
     """Accept paths of nothing."""
@@ -36,25 +41,28 @@ def called(monkeypatch, unchecked):
 
 
 def test_underscores_and_hyphens_are_the_same_in_options_and_nowhere_else(called):
-    words = ["finetune", "text-classification", "--model", "a_b", "--output=c_d", "--train", "e_f.csv"]
-    assert cli.main([*words, "--learning-rate=2e-3", "--batch-size", "7", "--text-column", "my_text"]) == 0
-    assert cli.main([*words, "--learning_rate=2e-3", "--batch_size", "7", "--text_column", "my_text"]) == 0
+    words = ["--model", "a_b", "--output=c_d", "--train", "e_f.csv", "--text-column", "my_text"]
+    fields = ["--learning-rate=2e-3", "--num-train-epochs", "1"]
+    assert cli.main(["finetune", "text-classification", *words, *fields, "--batch-size", "7"]) == 0
+    words, fields = (
+        [word.replace("text-c", "text_c") for word in words],
+        ["--learning_rate=2e-3", "--num_train_epochs", "1"],
+    )
+    assert cli.main(["finetune", "text_classification", *words, *fields, "--per_device_train_batch_size", "7"]) == 0
     for arguments in called:
-        assert (arguments.model, arguments.output, arguments.train) == ("a_b", "c_d", "e_f.csv")
+        assert (arguments.task, arguments.model, arguments.output) == ("text-classification", "a_b", "c_d")
+        assert (arguments.train, arguments.text_column) == ("e_f.csv", "my_text")
         assert (arguments.learning_rate, arguments.per_device_train_batch_size) == (2e-3, 7)
-        assert arguments.text_column == "my_text"
+        assert arguments.num_train_epochs == 1.0
     assert len(called) == 2
 
 
 @pytest.mark.parametrize(
     ("words", "command"),
     [
-        (
-            ["finetune", "text-classification", "--model", "m", "--output", "o", "--nope"],
-            "finetune text-classification",
-        ),
-        (["export", "m", "--to", "native", "--output", "o", "--nope"], "export"),
-        (["--nope", "export", "m", "--to", "native", "--output", "o"], "export"),
+        ([*FINETUNE, *TUNED, "--nope"], "finetune text-classification"),
+        ([*EXPORT, "--nope"], "export"),
+        (["--nope", *EXPORT], "export"),
         (["nope"], ""),
     ],
 )
@@ -66,20 +74,6 @@ def test_a_wrong_option_is_told_in_one_line_with_the_command_that_was_called(wor
     assert said.startswith(f"{called_as}: ") and said.endswith(f"See {called_as} --help.\n") and said.count("\n") == 1
 
 
-def test_fields_of_training_arguments_are_names_of_the_options_of_finetune(called):
-    words = ["finetune", "text_classification", "--model", "m", "--output", "o", "--train", "t"]
-    words += ["--num_train_epochs", "1", "--per_device_train_batch_size", "9", "--gradient-accumulation-steps=2"]
-    assert cli.main(words) == 0
-    (arguments,) = called
-    assert arguments.num_train_epochs == 1.0 and arguments.task == "text-classification"
-    assert (arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps) == (9, 2)
-
-
-FINETUNE = ["finetune", "text-classification"]
-PRETRAIN = ["pretrain", "bert-minutes"]
-RUN = [*PRETRAIN, "--corpus", "c", "--output", "o"]
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -89,13 +83,10 @@ RUN = [*PRETRAIN, "--corpus", "c", "--output", "o"]
         ([*FINETUNE, "--warmup_ratio", "0.1"], "--warmup_ratio: use --warmup"),
         ([*FINETUNE, "--save_steps", "9"], "--save_steps: use --eval-steps"),
         ([*PRETRAIN, "--train_file", "t"], "--train_file: use --corpus"),
-        (
-            [*PRETRAIN, "--output", "o", "--corpus", "c", "--mlm_probability", "0.2"],
-            "use --set masking.mask_probability",
-        ),
-        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--model_name_or_path", "m"], "use RECIPE, whose model"),
-        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--num-train-epochs", "3"], "_epochs: use --max-steps"),
-        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--remove_unused_columns"], "leave it out: examples are not"),
+        ([*PRETRAIN, *TEXT, "--mlm_probability", "0.2"], "use --set masking.mask_probability"),
+        ([*PRETRAIN, *TEXT, "--model_name_or_path", "m"], "use RECIPE, whose model"),
+        ([*PRETRAIN, *TEXT, "--num-train-epochs", "3"], "_epochs: use --max-steps"),
+        ([*PRETRAIN, *TEXT, "--remove_unused_columns"], "leave it out: examples are not"),
         (["publish", "--model_name_or_path", "m"], "--model_name_or_path: use DIR"),
     ],
 )
@@ -107,7 +98,7 @@ def test_options_of_transformers_are_answered_with_the_name_here(words, told, ca
     assert told in said and said.startswith(f"hf-encoders {words[0]}") and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [[*FINETUNE, "--model", "m", "--train", "t", "--output", "o"], ["sample"]])
+@pytest.mark.parametrize("words", [[*FINETUNE, *TUNED], ["sample"]])
 def test_an_unknown_option_is_shown_as_it_was_typed(words, capsys, called):
     with pytest.raises(SystemExit):
         cli.main([*words, "--my_own-option", "a_b", "--x_y=1"])
@@ -117,7 +108,10 @@ def test_an_unknown_option_is_shown_as_it_was_typed(words, capsys, called):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([*RUN, "--learning-rte", "1e-4"], "--learning-rte 1e-4 (--learning-rte: did you mean --learning-rate?)"),
+        (
+            [*PRETRAIN, *TEXT, "--learning-rte", "1e-4"],
+            "--learning-rte 1e-4 (--learning-rte: did you mean --learning-rate?)",
+        ),
         ([*PRETRAIN, "--corpu", "c", "--output", "o"], "required: --corpus (--corpu: did you mean --corpus?)"),
         ([*FINETUNE, "--model", "m", "--output", "o", "--seed", "3"], "--seed: use --seeds"),
         (["export", "m", "--to", "onx", "--output", "o"], "'onx' (did you mean onnx? choose from native, onnx, saf"),
@@ -134,9 +128,9 @@ def test_no_abbreviation_is_taken_and_a_question_names_what_was_meant(words, tol
 def test_fields_are_options_of_pretrain_and_finetune_alike(called):
     fields = ["--optim", "lamb", "--lr-scheduler-type=cosine", "--adam_epsilon", "1e-7", "--bf16", "--tf32", "False"]
     given = {"optim": "lamb", "lr_scheduler_type": "cosine", "adam_epsilon": 1e-7, "bf16": True, "tf32": False}
-    assert cli.main([*PRETRAIN, "--corpus", "c", "--output", "o", *fields]) == 0
-    assert cli.main([*FINETUNE, "--model", "m", "--train", "t", "--output", "o", *fields]) == 0
-    assert [given_fields(one) for one in called] == [given, given]
+    assert cli.main([*PRETRAIN, *TEXT, *fields]) == 0
+    assert cli.main([*FINETUNE, *TUNED, *fields]) == 0
+    assert [given_fields(arguments) for arguments in called] == [given, given]
 
 
 def test_every_field_is_an_option_unless_the_command_sets_it():
@@ -172,24 +166,20 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error,
         raise RuntimeError("of a library") from error
 
     monkeypatch.setattr(export, "run", fail)
-    assert cli.main(["export", "m", "--to", "native", "--output", "o"]) == 2
+    assert cli.main(EXPORT) == 2
     assert (
         capsys.readouterr().err
         == f"hf-encoders export: {told}: free some space there, or name another folder or file.\n"
     )
 
 
-PRETRAIN = ["pretrain", "r", "--corpus", "c", "--output", "o"]
-FINETUNE = ["finetune", "text-classification", "--model", "m", "--train", "t", "--output", "o"]
-
-
 @pytest.mark.parametrize(
     ("words", "how"),
     [
-        (PRETRAIN, "the same command resumes"),
-        ([*PRETRAIN, "--overwrite"], "the same command resumes, without --overwrite"),
-        (["export", "m", "--to", "native", "--output", "o"], "the same command starts again"),
-        (FINETUNE, "finished seeds are in --output, and --overwrite starts again"),
+        ([*PRETRAIN, *TEXT], "the same command resumes"),
+        ([*PRETRAIN, *TEXT, "--overwrite"], "the same command resumes, without --overwrite"),
+        (EXPORT, "the same command starts again"),
+        ([*FINETUNE, *TUNED], "finished seeds are in --output, and --overwrite starts again"),
     ],
 )
 def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys, request, unchecked):
@@ -215,7 +205,7 @@ def test_other_errors_keep_their_traceback(monkeypatch):
 
     monkeypatch.setattr(export, "run", fail)
     with pytest.raises(KeyError, match="a fault of the program"):
-        cli.main(["export", "m", "--to", "native", "--output", "o"])
+        cli.main(EXPORT)
 
 
 @pytest.mark.processes

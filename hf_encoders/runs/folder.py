@@ -173,7 +173,7 @@ def write_run(output: Path, facts: dict[str, Any]) -> None:
     write_whole(output / RUN_FILE, json.dumps(facts, indent=1) + "\n")
 
 
-def check_run(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> None:
+def check_resumed(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> None:
     """Refuse to resume or extend a run, `noted` in `run.json`, as another one.
 
     `facts` may be a part of those that identify the run: what is known before there is text.

@@ -83,18 +83,13 @@ class Plan:
         """Time of all steps."""
         return sum(phase.seconds for phase in self.phases)
 
-    @property
-    def steps(self) -> int:
-        """Steps of all phases."""
-        return self.run.recipe.steps
-
     def left(self, done: int) -> str:
         """Return the steps and time that are left after `done` steps."""
+        steps = self.run.recipe.steps
         ends = accumulate(plan.phase.steps for plan in self.phases)
         shares = [min(max(end - done, 0) / plan.phase.steps, 1) for end, plan in zip(ends, self.phases, strict=True)]
         seconds = sum(share * plan.seconds for share, plan in zip(shares, self.phases, strict=True))
-        rest = f"{self.steps - done:,} are left, {duration(seconds)}"
-        return f"{done:,} of {counted(self.steps, 'step')} are done: {rest}"
+        return f"{done:,} of {counted(steps, 'step')} are done: {steps - done:,} are left, {duration(seconds)}"
 
     @property
     def bytes(self) -> int:
@@ -103,7 +98,8 @@ class Plan:
         return weights + max(phase.activation_bytes for phase in self.phases)
 
     def __str__(self) -> str:
-        recipe, division, arguments, steps = self.run.recipe, self.run.micro_batching, self.run.arguments, self.steps
+        recipe, division, arguments = self.run.recipe, self.run.micro_batching, self.run.arguments
+        steps = recipe.steps
         heading = f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters"
         heading += "".join(f" ({name} {parameters:,})" for name, parameters in self.frozen.items())
         rate = recipe.mask_rate and f", mask rate {recipe.mask_rate}"

@@ -39,7 +39,7 @@ from hf_encoders.runs.folder import (
     IS_FINISHED,
     UNIGRAM,
     RunFileCallback,
-    check_run,
+    check_resumed,
     phases_of,
     read_run_file,
     restored_if_refused,
@@ -98,14 +98,14 @@ def train_run(
         check_initial(run, initial, tokenizer_name)
     facts = settings_facts(run, arguments.validation_share)
     if noted is not None:  # before anything is made
-        check_run(noted, run, facts)
+        check_resumed(noted, run, facts)
     read = [path for source in sources.values() for path in source.paths]
     read += [tokenizer_name, arguments.recipe, initial and initial.source]
     tokenizer, sources = open_text(run, sources, tokenizer_name, read, arguments)
     if not arguments.plan:
         facts |= text_facts(run, sources, tokenizer)
         if noted is not None:
-            check_run(noted, run, facts)
+            check_resumed(noted, run, facts)
             facts = resumed_facts(noted, run, facts)
         if is_finished(run, facts):
             return 0

@@ -1,7 +1,5 @@
 """The command `hf-encoders adapt` on checkpoints and texts of seconds."""
 
-import json
-import shutil
 from pathlib import Path
 
 import torch
@@ -11,7 +9,6 @@ import yaml
 from hf_encoders.cli import main
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.registration import config_class_of
-from tests.commands.pretrain_runs import weights
 from tests.corpus.corpora import write_corpus
 from tests.corpus.trained import train
 from tests.families import model_class
@@ -63,19 +60,3 @@ def adapt(folder, source, output, *words, corpus="domain.txt") -> int:
     options += ["--disable_tqdm", "True", "--output", folder / output]
     text = [] if "--corpus" in words else ["--corpus", str(folder / corpus)]
     return main(["adapt", str(source), *text, *map(str, options)])
-
-
-def same_weights(folder, first, second) -> bool:
-    before, after = (weights(folder / name / "model") for name in (first, second))
-    return all(torch.equal(value, after[name]) for name, value in before.items())
-
-
-def stopped_after(folder, source, output, step):
-    """A copy of a finished run that has the checkpoints up to a step and no model."""
-    shutil.copytree(folder / source, folder / output)
-    for path in (folder / output).glob("checkpoint-*"):
-        if int(path.name.removeprefix("checkpoint-")) > step:
-            shutil.rmtree(path)
-    shutil.rmtree(folder / output / "model")
-    run_file = folder / output / "run.json"
-    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), "is_finished": False}))

@@ -1,5 +1,9 @@
 """The command `hf-encoders pretrain` on a recipe and a text of seconds."""
 
+import json
+import shutil
+
+import torch
 import yaml
 from safetensors.torch import load_file
 
@@ -45,3 +49,19 @@ def finished_run(folder):
     write_corpus(folder / "text.txt", 60, "alpha")
     assert pretrain(folder, "whole", "--save_total_limit", "9") == 0
     return folder
+
+
+def same_weights(folder, first, second):
+    before, after = (weights(folder / name / "model") for name in (first, second))
+    return before.keys() == after.keys() and all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def stopped_after(folder, source, output, step):
+    """A copy of a finished run that has the checkpoints up to a step and no model."""
+    shutil.copytree(folder / source, folder / output)
+    for path in (folder / output).glob("checkpoint-*"):
+        if int(path.name.removeprefix("checkpoint-")) > step:
+            shutil.rmtree(path)
+    shutil.rmtree(folder / output / "model")
+    run_file = folder / output / "run.json"
+    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), "is_finished": False}))

@@ -15,7 +15,8 @@ from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.registration import config_class_of
 from hf_encoders.runs import train as command
 from hf_encoders.runs.sources import Source, Sources
-from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, same_weights, write_texts
+from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
+from tests.commands.pretrain_runs import same_weights
 from tests.corpus.corpora import NOUNS, write_corpus
 from tests.corpus.test_extension import domain_lines
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests import processes
-from tests.commands.adapt_runs import adapt, checkpoint, same_weights, stopped_after, write_texts
-from tests.commands.pretrain_runs import weights
+from tests.commands.adapt_runs import adapt, checkpoint, write_texts
+from tests.commands.pretrain_runs import same_weights, stopped_after, weights
 
 
 pytestmark = pytest.mark.processes

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from hf_encoders.publishing.record import TrainingRecord
-from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, same_weights, stopped_after, write_texts
+from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, write_texts
+from tests.commands.pretrain_runs import same_weights, stopped_after
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from hf_encoders.cli import main
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs.recipe import load_recipe
 from hf_encoders.tokenizer_loading import load_tokenizer
-from tests.commands.adapt_runs import checkpoint, write_texts
+from tests.commands.pretrain_runs import same_weights, stopped_after
 from tests.corpus.corpora import write_corpus
 
 
@@ -75,9 +75,9 @@ def test_a_teacher_goes_in_and_a_recorded_student_comes_out(folder: Path) -> Non
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     assert set(tokenizer("alpha", "saw")) == {"input_ids", "attention_mask"}  # a BERT's, without token types
     teacher = HfeBertForMaskedLM.from_pretrained(folder / "run" / "model")
-    told = TrainingRecord.load(model).objectives["distillation"]
-    assert f"from run (a local folder) (weights {fingerprint(teacher)}), initialised from its layers 0 3" in told
-    assert "5 x soft targets of predicted tokens at temperature 2" in told
+    recorded = TrainingRecord.load(model).objectives["distillation"]
+    assert f"from run (a local folder) (weights {fingerprint(teacher)}), initialised from its layers 0 3" in recorded
+    assert "5 x soft targets of predicted tokens at temperature 2" in recorded
     card = (model / "README.md").read_text()
     assert fingerprint(teacher) in card and str(folder) not in card
     assert not list(model.glob("modeling_bert.py"))
@@ -92,31 +92,26 @@ def test_a_teacher_goes_in_and_a_recorded_student_comes_out(folder: Path) -> Non
     )
 
 
-def test_an_interrupted_run_goes_on_to_the_same_weights(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_an_interrupted_run_ends_with_the_same_weights(folder: Path, capsys: pytest.CaptureFixture) -> None:
     """With a teacher of the same weights in another place."""
-    shutil.copytree(folder / "whole", folder / "again")
     shutil.copytree(folder / "run" / "model", folder / "moved")
-    shutil.rmtree(folder / "again" / "checkpoint-4")
-    shutil.rmtree(folder / "again" / "model")
+    stopped_after(folder, "whole", "again", 2)
     assert distil(folder, "again", teacher="moved") == 0
     assert re.search(r"Resuming from .*again/checkpoint-2", capsys.readouterr().out)
-    before, after = (load_file(folder / one / "model" / "model.safetensors") for one in ("whole", "again"))
-    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert same_weights(folder, "whole", "again")
 
 
 def test_a_resumed_run_keeps_teacher_layers_and_losses(folder: Path, capsys: pytest.CaptureFixture) -> None:
     teacher = HfeBertForMaskedLM.from_pretrained(folder / "run" / "model")
     torch.nn.init.normal_(teacher.bert.embeddings.LayerNorm.bias)
-    teacher.save_pretrained(folder / "other")
-    load_tokenizer(folder / "run" / "model").save_pretrained(folder / "other")
-    for options in (
-        {"teacher": "other"},
-        {"words": ["--layers", "0", "2"]},
-        {"words": ["--temperature", "3"]},
-        {"words": ["--loss-weights", "1", "1", "1"]},
+    teacher.save_pretrained(folder / "changed")
+    load_tokenizer(folder / "run" / "model").save_pretrained(folder / "changed")
+    for name, words in (
+        ("changed", ()),
+        ("run/model", ("--layers", "0", "2")),
+        ("run/model", ("--loss-weights", "1", "1", "1")),
     ):
-        words = options.pop("words", [])
-        assert distil(folder, "whole", *words, **options) == 2
+        assert distil(folder, "whole", *words, teacher=name) == 2
         assert re.search("holds a run with another (distillation|recipe)", capsys.readouterr().err)
 
 
@@ -125,8 +120,9 @@ def test_layers_and_losses_of_the_command_line(folder: Path) -> None:
     assert distil(folder, "chosen", *words) == 0
     student = HfeBertForMaskedLM.from_pretrained(folder / "chosen" / "model")
     assert student.config.num_hidden_layers == 3
-    told = TrainingRecord.load(folder / "chosen" / "model").objectives["distillation"]
-    assert "layers 3 1 0; loss: 2 x masked tokens, 1 x soft targets of all tokens" in told and "cosine" not in told
+    recorded = TrainingRecord.load(folder / "chosen" / "model").objectives["distillation"]
+    assert "layers 3 1 0; loss: 2 x masked tokens, 1 x soft targets of all tokens" in recorded
+    assert "cosine" not in recorded
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "chosen" / "model")
     assert "token_type_ids" in tokenizer("alpha")
 
@@ -151,17 +147,43 @@ def test_the_plan_counts_the_teacher(folder: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.slow
 def test_a_prepared_corpus_is_of_the_teachers_tokenizer(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    prepare_corpus([folder / "text.txt"], folder / "corpus", load_tokenizer(folder / "run" / "model"))
+    tokenizer = load_tokenizer(folder / "run" / "model")
+    prepare_corpus([folder / "text.txt"], folder / "corpus", tokenizer)
+    tokenizer.add_tokens(["omega"])
+    prepare_corpus([folder / "text.txt"], folder / "foreign", tokenizer)
     words = [str(folder / "run" / "model"), "--recipe", str(folder / "student.yaml"), "--disable_tqdm", "True"]
-    corpus = ["--corpus", str(folder / "corpus"), "--validation-share", "0.2"]
-    assert main(["distil", *words, *corpus, "--output", str(folder / "prepared")]) == 0
-    write_corpus(folder / "others.txt", 60, "omega")
-    run = [str(folder / "teacher.yaml"), "--corpus", str(folder / "others.txt"), "--output", str(folder / "others")]
-    assert main(["pretrain", *run, "--disable_tqdm", "True"]) == 0
-    prepare_corpus([folder / "text.txt"], folder / "foreign", load_tokenizer(folder / "others" / "model"))
-    corpus[1] = str(folder / "foreign")
-    assert main(["distil", *words, *corpus, "--output", str(folder / "never")]) == 2
+    words += ["--validation-share", "0.2", "--output", str(folder / "prepared"), "--corpus"]
+    assert main(["distil", *words, str(folder / "foreign")]) == 2
     assert re.search("corpus .*foreign was made with another tokenizer than", capsys.readouterr().err)
+    assert main(["distil", *words, str(folder / "corpus")]) == 0
+
+
+@pytest.fixture(scope="module")
+def wrong(folder: Path) -> Path:
+    """Teachers and recipes that are refused."""
+    teacher = HfeBertForMaskedLM.from_pretrained(folder / "run" / "model")
+    teacher.save_pretrained(folder / "without_tokenizer")
+    HfeBertModel.from_pretrained(folder / "run" / "model").save_pretrained(folder / "headless")
+    fields = {name: getattr(teacher.config, name) for name in ("vocab_size", "hidden_size", "num_attention_heads")}
+    electra = HfeElectraModel(HfeElectraConfig(**fields, intermediate_size=20, num_hidden_layers=4, embedding_size=12))
+    for directory in (folder / "beside", folder / "beside" / "generator"):
+        electra.save_pretrained(directory)
+    HfeXLNetConfig(d_model=12, n_layer=1, n_head=2, d_inner=8).save_pretrained(folder / "xlnet")
+    shutil.copytree(folder / "run" / "model", folder / "incomplete")
+    weights = load_file(folder / "incomplete" / "model.safetensors")
+    del weights["bert.encoder.layer.3.output.dense.weight"]
+    save_file(weights, folder / "incomplete" / "model.safetensors")
+    vocabulary = load_tokenizer(folder / "run" / "model").get_vocab()
+    turned = {token: len(vocabulary) - 1 - number for token, number in vocabulary.items()}
+    transformers.BertTokenizer(vocab=turned).save_pretrained(folder / "turned")
+    for name, changed in {
+        "long": {"phases": [{"steps": 1, "length": 25, "examples": 6}]},
+        "named": {"options": {"tempature": 2}},
+        "deep": {"model": {"n_layers": 5}},
+        "heads": {"model": {"n_heads": 2}},
+    }.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**STUDENT, **changed}), encoding="utf-8")
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -183,36 +205,12 @@ def test_a_prepared_corpus_is_of_the_teachers_tokenizer(folder: Path, capsys: py
         (["--tokenizer", "FOLDER/turned"], {}, "--tokenizer .*turned' has other ids than the tokenizer of TEACHER"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_written(
-    folder: Path, words: list, options: dict, message: str, capsys: pytest.CaptureFixture
+def test_wrong_input_is_refused_before_anything_is_written(
+    wrong: Path, words: list, options: dict, message: str, capsys: pytest.CaptureFixture
 ) -> None:
-    teacher = HfeBertModel.from_pretrained(folder / "run" / "model")
-    teacher.save_pretrained(folder / "headless")
-    fields = {name: getattr(teacher.config, name) for name in ("vocab_size", "hidden_size", "num_attention_heads")}
-    electra = HfeElectraModel(HfeElectraConfig(**fields, intermediate_size=20, num_hidden_layers=4, embedding_size=12))
-    for directory in (folder / "beside", folder / "beside" / "generator"):
-        electra.save_pretrained(directory)
-    HfeXLNetConfig(d_model=12, n_layer=1, n_head=2, d_inner=8).save_pretrained(folder / "xlnet")
-    HfeBertForMaskedLM.from_pretrained(folder / "run" / "model").save_pretrained(folder / "without_tokenizer")
-    recipes = {
-        "long": {**STUDENT, "phases": [{"steps": 1, "length": 25, "examples": 6}]},
-        "named": {**STUDENT, "options": {"tempature": 2}},
-        "deep": {**STUDENT, "model": {"n_layers": 5}},
-        "heads": {**STUDENT, "model": {"n_heads": 2}},
-    }
-    shutil.copytree(folder / "run" / "model", folder / "incomplete", dirs_exist_ok=True)
-    weights = load_file(folder / "incomplete" / "model.safetensors")
-    del weights["bert.encoder.layer.3.output.dense.weight"]
-    save_file(weights, folder / "incomplete" / "model.safetensors")
-    vocabulary = load_tokenizer(folder / "run" / "model").get_vocab()
-    turned = {token: len(vocabulary) - 1 - number for token, number in vocabulary.items()}
-    transformers.BertTokenizer(vocab=turned).save_pretrained(folder / "turned")
-    words = [word.replace("FOLDER", str(folder)) for word in words]
-    for name, recipe in recipes.items():
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    assert distil(folder, "wrong", *words, **options) == 2
+    assert distil(wrong, "wrong", *(word.replace("FOLDER", str(wrong)) for word in words), **options) == 2
     assert re.search(message, capsys.readouterr().err)
-    assert not list((folder / "wrong").glob("*"))
+    assert not list((wrong / "wrong").glob("*"))
 
 
 def test_pretrain_refuses_an_objective_that_needs_a_teacher(folder: Path, capsys: pytest.CaptureFixture) -> None:
@@ -227,14 +225,3 @@ def test_the_shipped_recipes_are_the_papers_and_small() -> None:
     assert base.own_objective.options.soft_targets == "all" and base.own_objective.options.temperature == 2
     assert base.masking["frequency_power"] == 0.7 and base.training["max_grad_norm"] == 5.0
     assert load_recipe("distilbert-minutes").longest == 64
-
-
-def test_positions_that_the_tokenizer_would_move_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    teacher = Path(checkpoint(write_texts(tmp_path), "roberta"))
-    fields = json.loads((teacher / "config.json").read_text())
-    (teacher / "config.json").write_text(json.dumps({**fields, "pad_token_id": 0}))
-    words = ["--recipe", "distilbert-minutes", "--family", "roberta", "--corpus", str(tmp_path / "domain.txt")]
-    assert main(["distil", str(teacher), *words, "--output", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert f"TEACHER {str(teacher)!r}: config.json has pad_token_id=0, which its positions count from" in said
-    assert not (tmp_path / "run").exists()

@@ -17,12 +17,12 @@ from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
 from hf_encoders.tokenizer_loading import load_tokenizer
-from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
+from tests.commands.pretrain_runs import TINY, pretrain, same_weights, stopped_after, weights
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return finished_run(tmp_path_factory.mktemp("pretrain"))
+def folder(pretrained):
+    return pretrained
 
 
 def test_text_goes_in_and_a_recorded_model_comes_out(folder):
@@ -38,33 +38,25 @@ def test_text_goes_in_and_a_recorded_model_comes_out(folder):
     assert "30 to 15 % of the tokens" in record.objectives["masked language modelling"]
     assert (model / "loss_curve.png").stat().st_size > 1000
     assert "SOP" in (model / "README.md").read_text() or "sentence-order" in (model / "README.md").read_text()
-
-
-def test_the_schedule_runs_over_all_phases(folder):
-    state = json.loads((folder / "whole" / "checkpoint-6" / "trainer_state.json").read_text())
-    rates = {entry["step"]: entry["learning_rate"] for entry in state["log_history"] if "learning_rate" in entry}
-    # Two steps of warm-up, then linear from 0.01 to 0 over four.
+    # The schedule is over all phases: two steps of warm-up, then linear from 0.01 to 0 over four.
+    log = json.loads((folder / "whole" / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
+    rates = {entry["step"]: entry["learning_rate"] for entry in log if "learning_rate" in entry}
     assert [rates[step] for step in range(1, 7)] == pytest.approx([0.0, 0.005, 0.01, 0.0075, 0.005, 0.0025])
 
 
-def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
-    shutil.copytree(folder / "whole", folder / "again")
-    for step in (4, 6):
-        shutil.rmtree(folder / "again" / f"checkpoint-{step}")
-    shutil.rmtree(folder / "again" / "model")
+def test_an_interrupted_run_ends_with_the_same_weights(folder, capsys):
+    stopped_after(folder, "whole", "again", 2)
     assert pretrain(folder, "again") == 0
     printed = capsys.readouterr().out
     assert re.search(r"Resuming from .*again/checkpoint-2", printed)
     assert "2 of 6 steps are done: 4 are left, " in printed
-    before, after = weights(folder / "whole" / "model"), weights(folder / "again" / "model")
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert same_weights(folder, "whole", "again")
     # Tokens and seconds of the steps before the restart count.
     state = json.loads((folder / "whole" / "checkpoint-2" / "trainer_state.json").read_text())
     seconds = state["stateful_callbacks"]["HealthCallback"]["attributes"]["training_seconds"]
-    record = TrainingRecord.load(folder / "again" / "model")
+    whole, record = (TrainingRecord.load(folder / name / "model") for name in ("whole", "again"))
     assert record.seconds > seconds > 0
-    tokens = TrainingRecord.load(folder / "whole" / "model")
-    assert record.tokens_per_second * record.seconds == pytest.approx(tokens.tokens_per_second * tokens.seconds)
+    assert record.tokens_per_second * record.seconds == pytest.approx(whole.tokens_per_second * whole.seconds)
 
 
 def test_accumulation_changes_nothing(folder):
@@ -88,19 +80,15 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert "corpus made for it are kept in --output" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_plan_for_another_device_in_its_precision(folder, capsys):
-    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
-    words = (*tokenizer, "--plan", "--device", "cuda", "--bf16", "True")
+def test_a_plan_for_another_device_in_its_precision_with_what_overrides_the_recipe(folder, capsys):
+    words = ["--tokenizer", str(folder / "whole" / "tokenizer"), "--plan", "--device", "cuda", "--bf16", "True"]
+    words += ["--learning_rate", "3e-3", "--warmup_steps", "0.5"]
     assert pretrain(folder, "elsewhere", *words, corpus="whole/_corpus") == 0
     printed = capsys.readouterr().out
     assert "1 x cuda" in printed and "assumed: 30% of 312 TFLOP/s (an A100's in bfloat16" in printed
+    assert "learning rate 0.003 (linear, 3 steps of warm-up)" in printed
     assert pretrain(folder, "elsewhere", *words, "--device-tflops", "990", corpus="whole/_corpus") == 0
     assert "assumed: 30% of 990 TFLOP/s (--device-tflops)" in capsys.readouterr().out
-
-
-def test_a_plan_says_what_is_left_of_a_run(folder, capsys):
-    assert pretrain(folder, "whole", "--plan", "--max-steps", "10") == 0
-    assert "6 of 10 steps are done: 4 are left, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [(), ("--measure",)])
@@ -115,7 +103,6 @@ def test_a_plan_of_a_prepared_corpus_leaves_nothing(folder, words, capsys):
     ("words", "said"),
     [
         (("--max_steps", "3"), r"recipe \(phases\).* It has 4 steps of 6 x 24 tokens, 2 steps of 3 x 40 tokens"),
-        (("--max_steps", "9", "--learning_rate", "0.02"), r"holds a run with another training \(learning_rate\)"),
         (("--device", "cuda"), "--device is for --plan without --measure"),
         (("--plan", "--device-tflops", "990"), "--device-tflops 990: .* is for --plan --device cuda"),
         (("--optim", "sgd"), r"holds a run with another recipe \(optimizer\)"),
@@ -133,8 +120,7 @@ def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys):
     assert pretrain(folder, "second", corpus="whole/_corpus") == 2
     assert "--tokenizer is missing: give the one that the corpus" in capsys.readouterr().err
     assert pretrain(folder, "second", "--tokenizer", str(folder / "whole/tokenizer"), corpus="whole/_corpus") == 0
-    before, after = weights(folder / "whole" / "model"), weights(folder / "second" / "model")
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert same_weights(folder, "whole", "second")
     shutil.copytree(folder / "whole/tokenizer", folder / "edited")
     text = (folder / "edited/tokenizer.json").read_text()
     (folder / "edited/tokenizer.json").write_text(text.replace("alpha", "alpho"))
@@ -148,13 +134,11 @@ def test_a_finished_run_is_not_run_again(folder, capsys):
     before = (folder / "whole" / "model" / "training_record.json").stat().st_mtime_ns
     assert pretrain(folder, "whole") == 0
     assert "This run is finished" in capsys.readouterr().out
+    assert pretrain(folder, "whole", "--push_to_hub", "True", "--hub_model_id", "me/it") == 2
+    assert re.search("this run is finished. `hf-encoders publish .*whole/model --repo NAME`", capsys.readouterr().err)
     assert (folder / "whole" / "model" / "training_record.json").stat().st_mtime_ns == before
-
-
-def test_the_plan_has_what_was_given_before_the_recipe(folder, capsys):
-    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan")
-    assert pretrain(folder, "told", *tokenizer, "--learning_rate", "3e-3", "--warmup_steps", "0.5") == 0
-    assert "learning rate 0.003 (linear, 3 steps of warm-up)" in capsys.readouterr().out
+    assert pretrain(folder, "whole", "--plan", "--max-steps", "10") == 0
+    assert "6 of 10 steps are done: 4 are left, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("named", ["--corpus", "--tokenizer"])
@@ -208,14 +192,13 @@ class Scarce:
     """A data collator with room for a few examples only."""
 
     def __init__(self, collator, most):
-        self.collator, self.most, self.asked = collator, most, []
+        self.collator, self.most = collator, most
 
     def __getattr__(self, name):
         return getattr(self.collator, name)
 
     def __call__(self, features):
-        self.asked.append(len(features))
-        if self.asked[-1] > self.most:
+        if len(features) > self.most:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
         return self.collator(features)
 
@@ -231,8 +214,8 @@ def test_out_of_memory_halves_what_is_taken_at_once_and_trains_the_same(folder, 
     monkeypatch.setattr(Run, "trainer", with_little_memory)
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--eval_strategy", "no")
     assert pretrain(folder, "scarce", *tokenizer) == 2
-    said = capsys.readouterr().err
-    assert "out of memory with 4 examples of 40 tokens per micro-batch: give --per-device-train-batch-size 2" in said
+    remedy = "out of memory with 4 examples of 40 tokens per micro-batch: give --per-device-train-batch-size 2"
+    assert remedy in capsys.readouterr().err
     assert pretrain(folder, "scarce", *tokenizer, "--auto_find_batch_size", "True") == 0
     assert "Out of memory: from now on 2 examples of the longest phase per micro-batch." in capsys.readouterr().out
     before, after = weights(folder / "whole" / "model"), weights(folder / "scarce" / "model")
@@ -247,20 +230,15 @@ def test_the_plan_is_of_what_is_trained(folder, monkeypatch, measured):
     original = getattr(pretrain_command, name)
     monkeypatch.setattr(pretrain_command, name, lambda *a: plans.append(original(*a)) or plans[-1])
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan", *measured)
-    for words in ((), ("--gradient_accumulation_steps", "3"), ("--activation_checkpointing", "True")):
+    for words in ((), ("--gradient_accumulation_steps", "3", "--activation_checkpointing", "True")):
         assert pretrain(folder, "measured", *tokenizer, *words) == 0
-    whole, divided, recomputed = plans
-    for one, other in zip(whole.phases, divided.phases, strict=True):
-        assert other.tokens == pytest.approx(one.tokens, rel=0.1)  # of samples
-    assert recomputed.bytes < whole.bytes
+    whole, divided = plans
+    for phase, other in zip(whole.phases, divided.phases, strict=True):
+        assert other.tokens == pytest.approx(phase.tokens, rel=0.1)  # of samples
+    assert divided.bytes < whole.bytes
     assert "a checkpoint every 2 steps" in str(whole)
     shorter = Run(whole.run.recipe.of_steps(2), "nowhere")
     assert "no checkpoint before the end" in str(dataclasses.replace(whole, run=shorter))
-
-
-def test_nothing_is_pushed_in_silence_after_the_end(folder, capsys):
-    assert pretrain(folder, "whole", "--push_to_hub", "True", "--hub_model_id", "me/it") == 2
-    assert re.search("this run is finished. `hf-encoders publish .*whole/model --repo NAME`", capsys.readouterr().err)
 
 
 def test_too_few_documents_are_told_with_what_they_are_for(folder, capsys):
@@ -269,15 +247,6 @@ def test_too_few_documents_are_told_with_what_they_are_for(folder, capsys):
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
     assert pretrain(folder, "few", *tokenizer, corpus="three.txt", recipe="pairs.yaml") == 2
     assert "holds 3 document(s), and nsp needs 4: 2 to train on and 2 to evaluate on" in capsys.readouterr().err
-
-
-def test_nothing_is_removed_or_made_for_wrong_paths(folder, capsys):
-    shutil.copytree(folder / "whole", folder / "kept")
-    assert pretrain(folder, "kept", "--overwrite", corpus="nowhere.txt") == 2
-    assert (folder / "kept" / "model").is_dir()
-    assert re.search(r"--corpus: '.*nowhere.txt' does not exist", capsys.readouterr().err)
-    assert pretrain(folder, "text.txt") == 2
-    assert re.search(r"--output '.*text.txt': .* is a file: name a folder", capsys.readouterr().err)
 
 
 def test_prepared_parts_are_one_corpus(folder, capsys):

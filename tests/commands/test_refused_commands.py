@@ -10,13 +10,13 @@ from hf_encoders.cli import main
 from hf_encoders.corpus import preparation
 from hf_encoders.runs import sources as run_corpus
 from hf_encoders.runs.recipe import load_recipe
-from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
+from tests.commands.pretrain_runs import TINY, pretrain, same_weights
 from tests.corpus.corpora import write_corpus
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = finished_run(tmp_path_factory.mktemp("refused"))
+def folder(pretrained):
+    folder = pretrained
     write_corpus(folder / "other.txt", 60, "gamma")
     (folder / "short.txt").write_text("One is here. Two is there.\n\nThree is.\n", encoding="utf-8")
     (folder / "empty.txt").write_text("", encoding="utf-8")
@@ -44,16 +44,13 @@ def tree(folder: Path) -> dict[str, int | None]:
         ((), "other.txt", "tiny.yaml", "holds a run with another corpus"),
     ],
 )
-def test_refused_in_the_folder_of_a_finished_run(folder, words, text, recipe, said, capsys):
+def test_refused_in_the_folder_of_a_finished_run(folder, words, text, recipe, said, capsys, monkeypatch):
     before = tree(folder)
+    if words:  # settings are compared before anything is made
+        monkeypatch.setattr(run_corpus, "train_tokenizer", None)
     assert pretrain(folder, "of-corpus", *words, corpus=text, recipe=recipe) == 2
     assert said in capsys.readouterr().err
     assert tree(folder) == before
-
-
-def test_settings_are_compared_before_anything_is_made(folder, monkeypatch):
-    monkeypatch.setattr(run_corpus, "train_tokenizer", None)
-    assert pretrain(folder, "of-corpus", "--seed", "5") == 2
 
 
 def test_a_process_that_opens_the_text_removes_nothing_of_one_that_is_ahead(folder, tmp_path):
@@ -116,8 +113,7 @@ def test_what_a_plan_made_does_not_block_the_run(folder, first, capsys):
     capsys.readouterr()
     assert pretrain(folder, output, corpus=text) == 0
     assert first == "named" or "it is rebuilt" in capsys.readouterr().out
-    expected, found = weights(folder / "whole" / "model"), weights(folder / output / "model")
-    assert all(found[name].equal(value) for name, value in expected.items())
+    assert same_weights(folder, "whole", output)
 
 
 def test_a_plan_that_fits_is_used(folder, capsys):
@@ -125,17 +121,17 @@ def test_a_plan_that_fits_is_used(folder, capsys):
     made = tree(folder / "fitting")
     assert pretrain(folder, "fitting") == 0
     assert "rebuilt" not in capsys.readouterr().out
-    found = tree(folder / "fitting")
-    assert all(found[name] == made[name] for name in ("tokenizer/tokenizer.json", "_corpus/corpus.json"))
+    used = tree(folder / "fitting")
+    assert all(used[name] == made[name] for name in ("tokenizer/tokenizer.json", "_corpus/corpus.json"))
 
 
 def test_overwrite_that_is_refused_leaves_the_run(folder):
     before = tree(folder)
     assert pretrain(folder, "whole", "--overwrite", corpus="short.txt") == 2
     assert tree(folder) == before
-    shutil.copytree(folder / "whole", folder / "replaced")
-    assert pretrain(folder, "replaced", "--overwrite", corpus="other.txt") == 0
-    assert not list((folder / "replaced").glob("_replaced*"))
+    shutil.copytree(folder / "whole", folder / "overwritten")
+    assert pretrain(folder, "overwritten", "--overwrite", corpus="other.txt") == 0
+    assert not list((folder / "overwritten").glob("_replaced*"))
 
 
 @pytest.mark.parametrize("text", ["empty.txt", "other.jsonl"])
@@ -149,9 +145,9 @@ def test_corpus(folder, text):
     before = tree(folder)
     before.pop(f"corpus of {text}/_lock", None)
     assert main([*words, str(folder / f"corpus of {text}"), "--overwrite"]) == 2
-    found = tree(folder)
-    found.pop(f"corpus of {text}/_lock", None)
-    assert found == before
+    after = tree(folder)
+    after.pop(f"corpus of {text}/_lock", None)
+    assert after == before
 
 
 def test_a_corpus_that_is_replaced_is_there_until_the_new_one_is(folder, monkeypatch):

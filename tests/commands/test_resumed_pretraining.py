@@ -13,24 +13,22 @@ from hf_encoders.cli import main
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
-from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
+from tests.commands.pretrain_runs import TINY, pretrain, stopped_after, weights
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return finished_run(tmp_path_factory.mktemp("pretrain"))
+def folder(pretrained):
+    return pretrained
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["max_steps", "last phase", "phase behind"])
+@pytest.mark.parametrize("how", ["max_steps", "further phase"])
 def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folder, how, capsys, monkeypatch):
     """Its steps stay as they were; what is killed of the rest and resumed is as if it had not been killed."""
     output, words, recipe = f"longer {how}", [], dict(TINY)
     first, last = TINY["phases"]
     if how == "max_steps":
         words = ["--max_steps", "10"]
-    elif how == "last phase":
-        recipe["phases"] = [first, {**last, "steps": 6}]
     else:
         recipe["phases"] = [first, last, {"steps": 4, "length": 32, "examples": 4}]
     (folder / "tiny.yaml").rename(folder / "kept.yaml")
@@ -157,99 +155,80 @@ def test_a_run_goes_on_under_another_spelling_of_its_text_and_other_settings_tha
 
 def test_a_resumed_run_is_saved_as_often_as_it_is_told(folder):
     """transformers keeps the intervals of the checkpoint."""
-    shutil.copytree(folder / "whole", folder / "saved")
-    for name in ("checkpoint-4", "checkpoint-6", "model"):
-        shutil.rmtree(folder / "saved" / name)
+    stopped_after(folder, "whole", "saved", 2)
     assert pretrain(folder, "saved", "--save_steps", "1", "--save_total_limit", "9", "--eval_steps", "3") == 0
     assert all((folder / "saved" / f"checkpoint-{step}").is_dir() for step in range(2, 7))
     log = json.loads((folder / "saved" / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
     assert [entry["step"] for entry in log if "eval_loss" in entry and entry["step"] > 2] == [3, 6]
 
 
-def without(entry, *path):
-    """The content of `run.json` without an entry, or with another value of it."""
+def with_entry(value, *path):
+    """The content of `run.json` with another value of an entry, or without it."""
 
-    def changed(noted, value=None):
+    def changed(noted):
+        *parents, last = path
         inner = noted
-        for name in path[:-1]:
+        for name in parents:
             inner = inner[name]
-        if entry == "missing":
-            del inner[path[-1]]
-        else:
-            inner[path[-1]] = entry
+        inner[last] = value
+        if value is None:
+            del inner[last]
         return json.dumps(noted).encode()
 
     return changed
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b'{"recipe": {"pha',
-        b"[]",
-        b"{}",
-        b'{"recipe": {"phases": [{"steps": 1}]}}',
-        b"\xff",
-        b"",
-        without([], "recipe"),
-        without("missing", "training"),
-        without([], "recipe", "phases"),
-        without([5], "recipe", "phases"),
-    ],
-)
-def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
+def test_a_damaged_run_file_is_told_with_the_remedy(folder, capsys):
     damaged = folder / "damaged"
-    shutil.copytree(folder / "whole", damaged, dirs_exist_ok=True)
-    if callable(content):
-        content = content(json.loads((folder / "whole" / "run.json").read_text()))
-    (damaged / "run.json").write_bytes(content)
-    for words in ((), ("--plan",), ("--max_steps", "9")):
+    shutil.copytree(folder / "whole", damaged)
+    whole = (damaged / "run.json").read_text()
+    for content, words in (
+        (b'{"recipe": {"pha', ("--plan",)),
+        (b"[]", ("--max_steps", "9")),
+        (b'{"recipe": {"phases": [{"steps": 1}]}}', ()),
+        (b"\xff", ()),
+        (with_entry(None, "training"), ()),
+        (with_entry([], "recipe", "phases"), ()),
+        (with_entry([5], "recipe", "phases"), ()),
+    ):
+        (damaged / "run.json").write_bytes(content(json.loads(whole)) if callable(content) else content)
         assert pretrain(folder, "damaged", *words) == 2
-        said = capsys.readouterr().err
-        assert re.search(r"damaged/run.json is damaged \(.*restore it, or start from scratch with --overwrite", said)
-        assert said.count("\n") == 1
-    (damaged / "run.json").write_text((folder / "whole" / "run.json").read_text())
+        error = capsys.readouterr().err
+        assert re.search(r"damaged/run.json is damaged \(.*restore it, or start from scratch with --overwrite", error)
+        assert error.count("\n") == 1
+    (damaged / "run.json").write_text(whole)
     (damaged / "tokenizer" / "recipe.json").write_text("{")
     assert pretrain(folder, "damaged") == 2
     assert "tokenizer/recipe.json is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        (without("missing", "recipe", "masking"), r"recipe \(masking\)"),
-        (without("missing", "training", "adam_beta1"), r"training \(adam_beta1\)"),
-        (without("missing", "seed"), "seed"),
-        (without(5, "corpus"), "corpus"),
-    ],
-)
-def test_an_entry_that_is_missing_or_another_is_that_of_another_run(folder, content, what, capsys):
+def test_an_entry_that_is_missing_or_another_is_that_of_another_run(folder, capsys):
     changed = folder / "changed"
-    shutil.copytree(folder / "whole", changed, dirs_exist_ok=True)
-    (changed / "run.json").write_bytes(content(json.loads((folder / "whole" / "run.json").read_text())))
-    for words in ((), ("--max_steps", "9")):
+    shutil.copytree(folder / "whole", changed)
+    whole = (changed / "run.json").read_text()
+    for content, words, entry in (
+        (with_entry(None, "recipe", "masking"), ("--max_steps", "9"), r"recipe \(masking\)"),
+        (with_entry(None, "training", "adam_beta1"), ("--max_steps", "9"), r"training \(adam_beta1\)"),
+        (with_entry(None, "seed"), (), "seed"),
+        (with_entry(5, "corpus"), (), "corpus"),
+    ):
+        (changed / "run.json").write_bytes(content(json.loads(whole)))
         assert pretrain(folder, "changed", *words) == 2
-        assert re.search(f"changed holds a run with another {what}: .*--overwrite", capsys.readouterr().err)
+        assert re.search(f"changed holds a run with another {entry}: .*--overwrite", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(
-    "content", [b"[]", b"{", b"{}", b'{"statistics": {}}', b'{"statistics": 5}', "tokenizer", "run"]
-)
 @pytest.mark.parametrize("corpus", ["text.txt", "broken/_corpus"])
-def test_a_damaged_corpus_file_is_told_with_the_remedy(folder, corpus, content, capsys):
+def test_a_damaged_corpus_file_is_told_with_the_remedy(folder, corpus, capsys):
     shutil.copytree(folder / "whole", folder / "broken", dirs_exist_ok=True)
-    if isinstance(content, str):
-        found = json.loads((folder / "whole" / "_corpus" / "corpus.json").read_text())
-        changed = (
-            {**found, "run": {}} if content == "run" else {**found, "settings": {**found["settings"], content: 5}}
-        )
-        content = json.dumps(changed).encode()
-    (folder / "broken" / "_corpus" / "corpus.json").write_bytes(content)
+    noted = json.loads((folder / "whole" / "_corpus" / "corpus.json").read_text())
+    settings = {**noted, "settings": {**noted["settings"], "tokenizer": 5}}
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer")) if corpus != "text.txt" else ()
-    assert pretrain(folder, "broken", *tokenizer, corpus=corpus) == 2
-    said = capsys.readouterr().err
-    assert re.search(r"_corpus/corpus.json is damaged \(.*\): restore it, or prepare the corpus again", said)
-    assert said.count("\n") == 1
+    for content in ("{", '{"statistics": 5}', json.dumps(settings)):
+        (folder / "broken" / "_corpus" / "corpus.json").write_text(content)
+        assert pretrain(folder, "broken", *tokenizer, corpus=corpus) == 2
+        error = capsys.readouterr().err
+        assert re.search(r"_corpus/corpus.json is damaged \(.*\): restore it, or prepare the corpus again", error)
+        assert error.count("\n") == 1
 
 
 def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):
