@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="initial",
         metavar="DIR_OR_NAME",
-        help="begin as this checkpoint, with its sizes and tokenizer, instead of randomly initialised (of the "
-        "recipe's model:, dropout alone is used); `hf-encoders adapt` has settings for that",
+        help="initialise from this checkpoint, with its sizes and tokenizer (of the recipe's model:, dropout alone is "
+        "used); `hf-encoders adapt` has settings for that",
     )
     add_run_arguments(parser, SCRATCH)
 

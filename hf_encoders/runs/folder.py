@@ -41,7 +41,6 @@ SHAPING = (
     "adam_epsilon",
     "max_grad_norm",
 )
-OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")  # those that depend on the number of steps
 # Files of a run in its folder, except the model, which stays until there is a new one.
 RUN_PARTS = (
     RUN_FILE,
@@ -58,6 +57,10 @@ REPLACED = "_replaced_run"  # folder of a run that --overwrite replaces, until t
 # Folders in it that commands prepare from text, `_text` of the quickstart.
 PREPARED = ("tokenizer", CORPUS, f"{CORPUS}/*", "_text")
 VERSION = "hf_encoders"  # entry of `run.json`: the version that the run began with
+# Entries that do not tell runs apart: fields of `TrainingArguments` in a recipe are in `training` with their effective
+# values if they shape the result, and the initial checkpoint may be moved: its weights are compared.
+IGNORED = {("recipe", "name"), ("recipe", "training"), (INITIAL, "name"), (VERSION, None)}
+OF_STEPS = {("recipe", "phases"), ("training", "warmup_steps"), ("training", "lr_scheduler_kwargs")}
 # Further entries of `run.json`: whether the run is finished, the metrics of held-out text before the first and after
 # the last step, the unigram cross-entropy of that text, and the steps in which new heads learn alone.
 IS_FINISHED, BEFORE, AFTER, UNIGRAM, ALONE = "is_finished", "before", "after", "unigram_cross_entropy", "head_steps"
@@ -183,9 +186,9 @@ def check_resumed(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> Non
     """
     recipe, output, before = run.recipe, run.output, phases_of(noted)
     if not recipe.continues(before):
-        check_same(noted, facts, output)
+        check_same(noted, facts, output, IGNORED)
         return
-    check_same(without_steps(noted), without_steps(facts), output)
+    check_same(noted, facts, output, IGNORED | OF_STEPS)
     if noted.get(IS_FINISHED) and not checkpoints_by_step(output):
         raise ValueError(
             f"--output {output} holds a finished run of {sum(phase.steps for phase in before):,} steps without a "
@@ -216,44 +219,28 @@ def resumed_facts(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> dic
     return {**noted, **facts, IS_FINISHED: False}
 
 
-def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a run except its length."""
-    training = {name: value for name, value in facts["training"].items() if name not in OF_STEPS}
-    return {**facts, "recipe": {**facts["recipe"], "phases": None}, "training": training}
+def check_same(noted: dict[str, Any], facts: dict[str, Any], output: Path, ignored: set[tuple]) -> None:
+    """Refuse a run that differs from the one in the output folder; ValueError naming the first difference."""
+    before, now = (entries({name: run.get(name) for name in facts}) for run in (noted, facts))
+    missing = object()  # an entry that one of the two does not have
+    for entry in {**now, **before}:
+        if entry in ignored or before.get(entry, missing) == now.get(entry, missing):
+            continue
+        name, key = entry
+        hint = ""
+        if entry == ("recipe", "phases"):
+            phases = ", ".join(map(str, phases_of(noted)))
+            hint = f"It has {phases}; a longer run keeps these, and extends the last (--max-steps) or adds others."
+        raise ValueError(
+            f"--output {output} holds a run with another {name}{f' ({key})' if key else ''}: resume it with its own "
+            f"arguments, give another folder, or start from scratch with --overwrite. {hint}".rstrip()
+        )
 
 
-def check_same(noted: dict[str, Any], facts: dict[str, Any], output: Path) -> None:
-    """Refuse a run that differs from the one in the output folder; ValueError naming the first difference.
-
-    Ignored are the name of the recipe and its fields of `TrainingArguments`: those that shape the result are in
-    `training` with their effective values; how often a run is saved may change. Also the name of the initial
-    checkpoint, whose weights are compared: its folder may be moved.
-    """
-    noted, facts = (
-        {
-            **run,
-            "recipe": {**run["recipe"], "name": None, "training": None},
-            VERSION: None,
-            INITIAL: {**run.get(INITIAL, {}), "name": None},
-        }
-        for run in (noted, facts)
-    )
-    for name, value in facts.items():
-        if noted.get(name) != value:
-            where, earlier, hint = name, noted.get(name), ""
-            if isinstance(value, dict) and isinstance(earlier, dict):
-                missing = object()  # a key that one of the two does not have
-                differing = (
-                    key for key in {**value, **earlier} if value.get(key, missing) != earlier.get(key, missing)
-                )
-                where = f"{name} ({next(differing)})"
-            if where == "recipe (phases)":
-                phases = ", ".join(map(str, phases_of(noted)))
-                hint = f"It has {phases}; a longer run keeps these, and extends the last (--max-steps) or adds others."
-            raise ValueError(
-                f"--output {output} holds a run with another {where}: resume it with its own arguments, give another "
-                f"folder, or start from scratch with --overwrite. {hint}".rstrip()
-            )
+def entries(facts: dict[str, Any]) -> dict[tuple[str, str | None], Any]:
+    """Return facts by name and key, without a key for those that are no dictionary."""
+    pairs = ((name, value if isinstance(value, dict) else {None: value}) for name, value in facts.items())
+    return {(name, key): value for name, inner in pairs for key, value in inner.items()}
 
 
 class RunFileCallback(TrainerCallback):

@@ -27,7 +27,7 @@ HOW = ("copy", "interpolate")  # a table of positions becomes longer
 
 @dataclass(frozen=True)
 class Initial:
-    """A checkpoint of this package or of transformers, from a folder or the Hub, that a run begins as or learns from.
+    """A checkpoint, from a folder or the Hub, that the model of a run is initialised from or learns from.
 
     Args:
         source (`str`): Folder or name.
@@ -72,7 +72,8 @@ class Initial:
     def fields(self) -> dict[str, Any]:
         """The fields of its configuration, for the model of the run."""
         base = {option.name for option in fields(transformers.PreTrainedConfig)} - {"tie_word_embeddings"}
-        return {one.name: getattr(self.config, one.name) for one in fields(self.config) if one.name not in base}
+        names = [field.name for field in fields(self.config) if field.name not in base]
+        return {name: getattr(self.config, name) for name in names}
 
     def alone(self, steps: int) -> int:
         """Return the steps in which new heads learn alone; of a share, the last step is the encoder's too.

@@ -34,7 +34,7 @@ COPY_BYTES = 2  # 16-bit weight that CUDA keeps from the forward pass to the bac
 SAMPLED_MICRO_BATCHES = 32
 # Share of the rate of a large matrix product that training reaches, by width: the limit, and the width of half of it.
 # Between measurements on a quiet core (docs/performance.md: float32 57 % at width 128, 82 % at 768; 16 bits 17 % at
-# 256, 33 % at 768) and beside other work (36 % and 60 %).
+# 256, 33 % at 768) and next to other work (36 % and 60 %).
 REACHED_SHARES = {torch.float32: (0.8, 100), torch.bfloat16: (0.6, 640), torch.float16: (0.6, 640)}
 # Numbers that a layer saves per token for backward, and further ones at the peak: multiples of its width and of its
 # feed-forward width. Fitted to measurements, within 10 % for widths of 128 to 768.
@@ -251,7 +251,7 @@ def activation_bytes(
     if uses_flash:
         scores *= 1.5  # also in 16 bits, a whole chunk instead of what fits into a cache
     head = 4 * (scores + table + FURTHER_NUMBERS[0] * counts.tokens * config.hidden_size)
-    # The float32 gradient of the queries, which `dq_accum` of flash_api.cpp holds with a block behind each sequence.
+    # The float32 gradient of the queries, which `dq_accum` of flash_api.cpp holds with a block after each sequence.
     of_flash = 4 * (counts.tokens + FLASH_ROWS * sequences) * config.hidden_size if uses_flash else 0
     return round(size * counts.tokens * of_layers + max(size * counts.tokens * further + of_flash, head))
 

@@ -343,7 +343,7 @@ class Sources(dict[str, Source]):
     def remove_others(self, output: Path) -> None:
         """Remove sources of other names that a plan or a killed command left, and that no run has used.
 
-        In one process only, before the others: the first of several goes on to divide the corpus in this folder.
+        In one process only, before the others: the first of several then divides the corpus in this folder.
         """
         if (output / RUN_FILE).is_file():
             return

@@ -20,6 +20,8 @@ def folder(pretrained):
     write_corpus(folder / "other.txt", 60, "gamma")
     (folder / "short.txt").write_text("One is here. Two is there.\n\nThree is.\n", encoding="utf-8")
     (folder / "empty.txt").write_text("", encoding="utf-8")
+    (folder / "without_text.jsonl").write_text('{"text": "Alpha is."}\n{"body": "alpha"}\n', encoding="utf-8")
+    (folder / "row.csv").write_text("text,label\nalpha,one\n", encoding="utf-8")
     recipe = {**TINY, "tokenizer": {"vocab_size": 160}}
     (folder / "larger.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     # A run of a prepared corpus has neither tokenizer nor text in its folder.
@@ -63,10 +65,23 @@ def test_a_process_that_opens_the_text_removes_nothing_of_one_that_is_ahead(fold
     assert divided.exists()
 
 
-@pytest.mark.parametrize(("text", "output"), [("empty.txt", "new"), ("short.txt", "new/of it")])
-def test_text_that_is_refused_leaves_no_folder(folder, text, output):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pretrain", "tiny.yaml", "--corpus", "empty.txt"],
+        ["pretrain", "tiny.yaml", "--corpus", "short.txt"],
+        ["corpus", "--tokenizer", "whole/tokenizer", "--input", "empty.txt"],
+        ["corpus", "--tokenizer", "whole/tokenizer", "--input", "without_text.jsonl"],
+        ["tokenizer", "--family", "bert", "--input", "empty.txt"],
+        ["tokenizer", "--family", "bert", "--input", "text.txt", "--compare-sizes", "150", "10"],
+        ["quickstart", "--max-steps", "2", "--vocab-size", "150", "--input", "short.txt"],
+        ["finetune", "text-classification", "--model", "whole/model", "--train", "row.csv"],
+    ],
+)
+def test_a_refused_command_leaves_no_folder(folder, words, monkeypatch):
+    monkeypatch.chdir(folder)
     before = tree(folder)
-    assert pretrain(folder, output, corpus=text) == 2
+    assert main([*words, "--output", "new/of it"]) == 2
     assert tree(folder) == before
 
 
@@ -125,29 +140,23 @@ def test_a_plan_that_fits_is_used(folder, capsys):
     assert all(used[name] == made[name] for name in ("tokenizer/tokenizer.json", "_corpus/corpus.json"))
 
 
-def test_overwrite_that_is_refused_leaves_the_run(folder):
+def test_overwrite_that_is_refused_leaves_run_and_corpus(folder):
+    words = [
+        "corpus",
+        "--tokenizer",
+        str(folder / "whole" / "tokenizer"),
+        "--output",
+        str(folder / "whole" / "_corpus"),
+    ]
     before = tree(folder)
     assert pretrain(folder, "whole", "--overwrite", corpus="short.txt") == 2
-    assert tree(folder) == before
+    assert main([*words, "--input", str(folder / "without_text.jsonl"), "--overwrite"]) == 2
+    after = tree(folder)
+    after.pop("whole/_corpus/_lock", None)
+    assert after == before
     shutil.copytree(folder / "whole", folder / "overwritten")
     assert pretrain(folder, "overwritten", "--overwrite", corpus="other.txt") == 0
     assert not list((folder / "overwritten").glob("_replaced*"))
-
-
-@pytest.mark.parametrize("text", ["empty.txt", "other.jsonl"])
-def test_corpus(folder, text):
-    (folder / "other.jsonl").write_text('{"text": "alpha is. Beta is."}\n{"body": "alpha"}\n', encoding="utf-8")
-    words = ["corpus", "--input", str(folder / text), "--tokenizer", str(folder / "whole" / "tokenizer"), "--output"]
-    before = tree(folder)
-    assert main([*words, str(folder / "new" / "corpus")]) == 2
-    assert tree(folder) == before
-    shutil.copytree(folder / "whole" / "_corpus", folder / f"corpus of {text}")
-    before = tree(folder)
-    before.pop(f"corpus of {text}/_lock", None)
-    assert main([*words, str(folder / f"corpus of {text}"), "--overwrite"]) == 2
-    after = tree(folder)
-    after.pop(f"corpus of {text}/_lock", None)
-    assert after == before
 
 
 def test_a_corpus_that_is_replaced_is_there_until_the_new_one_is(folder, monkeypatch):
@@ -166,26 +175,3 @@ def test_a_corpus_that_is_replaced_is_there_until_the_new_one_is(folder, monkeyp
     assert main([*words, "--input", str(folder / "other.txt")]) == 0
     assert "other.txt" in (folder / "prepared" / "corpus.json").read_text()
     assert not (folder / "prepared" / "_unfinished").exists()
-
-
-def test_tokenizer(folder):
-    words = ["tokenizer", "--family", "bert", "--output", str(folder / "new" / "tokenizer")]
-    before = tree(folder)
-    assert main([*words, "--input", str(folder / "empty.txt")]) == 2
-    assert main([*words, "--input", str(folder / "text.txt"), "--compare-sizes", "150", "10"]) == 2
-    assert tree(folder) == before
-
-
-def test_quickstart(folder):
-    words = ["quickstart", "--output", str(folder / "new" / "quick"), "--max-steps", "2", "--vocab-size", "150"]
-    before = tree(folder)
-    assert main([*words, "--input", str(folder / "short.txt")]) == 2
-    assert tree(folder) == before
-
-
-def test_finetune(folder):
-    (folder / "rows.csv").write_text("text,label\nalpha,one\n", encoding="utf-8")
-    words = ["finetune", "text-classification", "--model", str(folder / "whole" / "model")]
-    before = tree(folder)
-    assert main([*words, "--train", str(folder / "rows.csv"), "--output", str(folder / "new" / "tuned")]) == 2
-    assert tree(folder) == before
