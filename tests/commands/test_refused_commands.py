@@ -141,20 +141,13 @@ def test_a_plan_that_fits_is_used(folder, capsys):
 
 
 def test_overwrite_that_is_refused_leaves_run_and_corpus(folder):
-    words = [
-        "corpus",
-        "--tokenizer",
-        str(folder / "whole" / "tokenizer"),
-        "--output",
-        str(folder / "whole" / "_corpus"),
-    ]
+    run = folder / "whole"
+    words = ["corpus", "--tokenizer", str(run / "tokenizer"), "--output", str(run / "_corpus"), "--overwrite"]
     before = tree(folder)
     assert pretrain(folder, "whole", "--overwrite", corpus="short.txt") == 2
-    assert main([*words, "--input", str(folder / "without_text.jsonl"), "--overwrite"]) == 2
-    after = tree(folder)
-    after.pop("whole/_corpus/_lock", None)
-    assert after == before
-    shutil.copytree(folder / "whole", folder / "overwritten")
+    assert main([*words, "--input", str(folder / "without_text.jsonl")]) == 2
+    assert {**tree(folder), "whole/_corpus/_lock": None} == {**before, "whole/_corpus/_lock": None}
+    shutil.copytree(run, folder / "overwritten")
     assert pretrain(folder, "overwritten", "--overwrite", corpus="other.txt") == 0
     assert not list((folder / "overwritten").glob("_replaced*"))
 
