@@ -64,7 +64,7 @@ def test_its_terms_are_exact_however_a_step_is_divided(tmp_path):
         options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
         run = Run(recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation))
         torch.manual_seed(0)
-        trainer = run.trainer(equal_documents(), equal_documents(), make_tokenizer())
+        trainer = run.trainer(equal_documents(11), equal_documents(11), make_tokenizer())
         trainer.train()
         logs = [entry for entry in trainer.state.log_history if "loss" in entry]
         found.append([[entry[name] for name in ("loss", "mlm_loss", "odd_loss", "grad_norm")] for entry in logs])
@@ -98,7 +98,7 @@ def test_a_term_without_correct_items_logs_its_loss_alone(tmp_path):
     run = Run(recipe, tmp_path, {"eval_strategy": "no", "save_strategy": "no", "logging_steps": 1})
     tokenizer = make_tokenizer()
     model = WithoutAccuracy(recipe.model_config(tokenizer))
-    trainer = run.trainer(equal_documents(), equal_documents(), tokenizer, model)
+    trainer = run.trainer(equal_documents(11), equal_documents(11), tokenizer, model)
     trainer.train()
     found = {**trainer.state.log_history[0], **trainer.evaluate()}
     assert {"odd_loss", "eval_odd_loss", "mlm_accuracy", "eval_mlm_accuracy"} <= found.keys()
