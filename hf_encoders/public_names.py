@@ -11,7 +11,6 @@ from typing import Any
 PUBLIC_NAMES = {  # module -> its public names
     "corpus.datatrove": ["CorpusTasks"],
     "corpus.documents": [
-        "documents_from_dataset",
         "one_sentence_per_line",
         "read_documents",
         "split_sentences",

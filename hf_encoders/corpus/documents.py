@@ -172,23 +172,6 @@ def read_documents(
     return TextSource(paths, reader, "paths").documents()
 
 
-def documents_from_dataset(
-    dataset: datasets.Dataset | datasets.IterableDataset,
-    text_column: str = "text",
-    *,
-    sentence_splitter: Callable[[str], list[str]] = split_sentences,
-    sentences_column: str | None = None,
-) -> Iterator[list[str]]:
-    """Read documents from a dataset, streaming or not, one row per document.
-
-    Arguments and sentences are those of `read_documents`. Raises `ValueError` at once, if this is not one split or has
-    no such column, and while reading, if a value is not text.
-    """
-    if not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
-        raise ValueError(f"dataset is a {type(dataset).__name__}: give one split, for example dataset['train'].")
-    return TextSource(dataset, DocumentReader(sentence_splitter, text_column, sentences_column)).documents()
-
-
 @dataclass(frozen=True)
 class DocumentReader:
     """Read documents from files and values of datasets; fields as in `prepare_corpus`.

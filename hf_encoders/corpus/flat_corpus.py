@@ -150,9 +150,9 @@ class FlatCorpus:
         for first in range(0, corpus.num_documents, DOCUMENTS_PER_STEP):
             yield corpus.part(first, first + DOCUMENTS_PER_STEP)
 
-    def part(self, first: int, last: int) -> "FlatCorpus":
+    def part(self, first: int = 0, last: int | None = None) -> "FlatCorpus":
         """Return documents `first` to below `last`, with arrays in memory."""
-        documents = self.document_offsets[first : last + 1]
+        documents = self.document_offsets[first : None if last is None else last + 1]
         sentences = self.sentence_offsets[documents[0] : documents[-1] + 1]
         tokens = slice(sentences[0], sentences[-1])
         starts = None if self.word_starts is None else self.word_starts[tokens]

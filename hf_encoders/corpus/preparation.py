@@ -409,7 +409,7 @@ def _learned_phrases(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBas
 
 
 def _mark_rows(table: pa.Table, phrases: Lexicon) -> pa.Table:
-    return mark_phrases(FlatCorpus.of_table(table).part(0, len(table)), phrases).to_table()
+    return mark_phrases(FlatCorpus.of_table(table).part(), phrases).to_table()
 
 
 @contextmanager

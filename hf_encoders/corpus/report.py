@@ -171,7 +171,7 @@ def corpus_settings(source: dict[str, Any], tokenize: DocumentTokenizer, keep_du
         "sentences_column": reader.sentences_column,
         "turns_column": reader.turns_column,
         "sentence_splitter": describe_function(reader.sentence_splitter),
-        "word_segmenter": describe_function(tokenize.encoder.word_segmenter),
+        "word_segmenter": describe_function(tokenize.word_segmenter),
         "max_sentence_tokens": tokenize.max_sentence_tokens,
         "keep_duplicates": keep_duplicates,
         **tokenize.units.settings(),

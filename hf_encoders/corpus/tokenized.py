@@ -37,77 +37,11 @@ NO_TOKENS = (
 )
 
 
-class SentenceEncoder:
-    """Encodes sentences without special tokens, truncation, padding or warnings about length.
-
-    The tokenizer is not changed, and the name of a special token in the text (a literal `[SEP]`) is text.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
-        word_segmenter (`Callable[[str], list[str]]`, *optional*): Gives word starts; a `ValueError` with a slow
-            tokenizer.
-        marker (`Callable`, *optional*): Marks words and entities, as `Units.mark`.
-    """
-
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        word_segmenter: Callable[[str], list[str]] | None = None,
-        marker: Callable[..., np.ndarray] | None = None,
-    ):
-        check_tokenizer(tokenizer)
-        self.word_segmenter, self.marker = word_segmenter, marker
-        self.slow = None if tokenizer.is_fast else tokenizer
-        if tokenizer.is_fast:
-            # A copy, because the tokenizer keeps truncation and padding from its last call or its file.
-            self.fast = copy.deepcopy(tokenizer.backend_tokenizer)
-            self.fast.no_truncation()
-            self.fast.no_padding()
-            self.fast.encode_special_tokens = True
-        elif word_segmenter is not None:
-            check_offsets(tokenizer, "a word segmenter", "leave word_segmenter out")
-
-    def __call__(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return the N tokens of all sentences, the length of each, and if marked, the bits of `UnitStart`."""
-        tokens, lengths, starts = [np.empty(0, np.int32)], [np.empty(0, np.int64)], [np.empty(0, np.uint8)]
-        with unknown_words_refused():
-            for begin in range(0, len(sentences), SENTENCES_PER_CALL):
-                ids, starts_of_call = self._encode(sentences[begin : begin + SENTENCES_PER_CALL])
-                lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
-                tokens.append(np.fromiter(chain.from_iterable(ids), np.int32, lengths[-1].sum()))
-                if self.marker is not None:
-                    starts_of_call = self.marker(tokens[-1], lengths[-1], starts_of_call)
-                starts.append(starts_of_call)
-        are_marked = self.word_segmenter is not None or self.marker is not None
-        return np.concatenate(tokens), np.concatenate(lengths), np.concatenate(starts) if are_marked else None
-
-    def _encode(self, sentences: list[str]) -> tuple[list[list[int]], np.ndarray | None]:
-        """Return the tokens of each sentence, and with a segmenter where words begin."""
-        if self.slow is not None:
-            options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False}
-            return self.slow(sentences, padding=False, verbose=False, **options)[COLUMN], None
-        if self.word_segmenter is None:
-            encodings = self.fast.encode_batch_fast(sentences, add_special_tokens=False)
-            return [encoding.ids for encoding in encodings], None
-        encodings = self.fast.encode_batch(sentences, add_special_tokens=False)
-        starts = [
-            word_starts_of_tokens(sentence, self._words(sentence), encoding.offsets)
-            for sentence, encoding in zip(sentences, encodings, strict=True)
-        ]
-        return [encoding.ids for encoding in encodings], np.concatenate(starts)
-
-    def _words(self, sentence: str) -> list[str]:
-        words = self.word_segmenter(sentence)
-        if isinstance(words, str):
-            raise ValueError(
-                f"word_segmenter gives {words!r:.80} for {sentence!r:.80}, a str: it has to return a list of str, for "
-                "example with split()."
-            )
-        return words
-
-
 class DocumentTokenizer:
     """Turns batches of documents into columns of token ids, for `map(batched=True)` of any dataset.
+
+    Sentences are encoded without special tokens, truncation, padding or warnings about length, and the name of a
+    special token in the text (a literal `[SEP]`) is text. The tokenizer is not changed.
 
     `prepare_corpus` makes a corpus with it. For a stream:
 
@@ -146,11 +80,20 @@ class DocumentTokenizer:
                 f"max_sentence_tokens={max_sentence_tokens} would divide turns (turns_column={turns_column!r}): leave "
                 "it out; turns that do not fit an example are cut there."
             )
-        self.tokenizer = tokenizer
+        check_tokenizer(tokenizer)
+        self.tokenizer, self.word_segmenter = tokenizer, word_segmenter
         self.reader = DocumentReader(sentence_splitter, text_column, sentences_column, turns_column)
         self.max_sentence_tokens = max_sentence_tokens
         self.units = Units(tokenizer, word_segmenter is not None, lexicon, phrases)
-        self.encoder = SentenceEncoder(tokenizer, word_segmenter, self.units.mark if self.units.are_marked else None)
+        self._slow = None if tokenizer.is_fast else tokenizer
+        if tokenizer.is_fast:
+            # A copy, because the tokenizer keeps truncation and padding from its last call or its file.
+            self._fast = copy.deepcopy(tokenizer.backend_tokenizer)
+            self._fast.no_truncation()
+            self._fast.no_padding()
+            self._fast.encode_special_tokens = True
+        elif word_segmenter is not None:
+            check_offsets(tokenizer, "a word segmenter", "leave word_segmenter out")
 
     def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """Return the columns `input_ids` and, with units, `word_starts` of the documents that have a token."""
@@ -169,7 +112,7 @@ class DocumentTokenizer:
         Sentences without a token are left out, except in dialogues, whose turns keep their places.
         """
         sentences = [replace_lone_surrogates(sentence) for document in documents for sentence in document]
-        tokens, lengths, starts = self.encoder(sentences)
+        tokens, lengths, starts = self._encode(sentences)
         parts = np.ones_like(lengths)
         if not self.reader.turns_column:
             lengths, parts = _divided(lengths, self.max_sentence_tokens)
@@ -181,6 +124,44 @@ class DocumentTokenizer:
         if self.units.phrases is not None and len(tokens):
             corpus = mark_phrases(corpus, self.units.phrases)
         return corpus
+
+    def _encode(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the N tokens of all sentences, the length of each, and if marked, the bits of `UnitStart`."""
+        tokens, lengths, starts = [np.empty(0, np.int32)], [np.empty(0, np.int64)], [np.empty(0, np.uint8)]
+        with unknown_words_refused():
+            for begin in range(0, len(sentences), SENTENCES_PER_CALL):
+                ids, starts_of_call = self._encode_call(sentences[begin : begin + SENTENCES_PER_CALL])
+                lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
+                tokens.append(np.fromiter(chain.from_iterable(ids), np.int32, lengths[-1].sum()))
+                if self.units.are_marked:
+                    starts_of_call = self.units.mark(tokens[-1], lengths[-1], starts_of_call)
+                starts.append(starts_of_call)
+        are_marked = self.word_segmenter is not None or self.units.are_marked
+        return np.concatenate(tokens), np.concatenate(lengths), np.concatenate(starts) if are_marked else None
+
+    def _encode_call(self, sentences: list[str]) -> tuple[list[list[int]], np.ndarray | None]:
+        """Return the tokens of each sentence, and with a segmenter where words begin."""
+        if self._slow is not None:
+            options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False}
+            return self._slow(sentences, padding=False, verbose=False, **options)[COLUMN], None
+        if self.word_segmenter is None:
+            encodings = self._fast.encode_batch_fast(sentences, add_special_tokens=False)
+            return [encoding.ids for encoding in encodings], None
+        encodings = self._fast.encode_batch(sentences, add_special_tokens=False)
+        starts = [
+            word_starts_of_tokens(sentence, self._words(sentence), encoding.offsets)
+            for sentence, encoding in zip(sentences, encodings, strict=True)
+        ]
+        return [encoding.ids for encoding in encodings], np.concatenate(starts)
+
+    def _words(self, sentence: str) -> list[str]:
+        words = self.word_segmenter(sentence)
+        if isinstance(words, str):
+            raise ValueError(
+                f"word_segmenter gives {words!r:.80} for {sentence!r:.80}, a str: it has to return a list of str, for "
+                "example with split()."
+            )
+        return words
 
 
 def tokenize_documents(

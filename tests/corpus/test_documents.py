@@ -4,10 +4,9 @@ import io
 import json
 import random
 
-import datasets
 import pytest
 
-from hf_encoders import documents_from_dataset, one_sentence_per_line, read_documents
+from hf_encoders import one_sentence_per_line, read_documents
 from hf_encoders.corpus.documents import sentences_of_turns
 
 
@@ -130,32 +129,6 @@ class TestReadDocuments:
         (tmp_path / "a.txt.gz").write_bytes(b"")
         with pytest.raises(ValueError, match="decompress"):
             read_documents([tmp_path / "a.txt.gz"])
-
-
-class TestDocumentsFromDataset:
-    rows = datasets.Dataset.from_dict(
-        {"text": ["One. Two.", "", "Three."], "parts": [["A. B."], [], ["C.", "D."]], "n": [1, None, 3]}
-    )
-
-    def test_documents(self):
-        assert list(documents_from_dataset(self.rows)) == [["One.", "Two."], ["Three."]]
-        assert list(documents_from_dataset(self.rows, sentences_column="parts")) == [["A. B."], ["C.", "D."]]
-        whole = documents_from_dataset(self.rows.with_format("numpy"), sentence_splitter=one_sentence_per_line)
-        assert list(whole) == [["One. Two."], ["Three."]]
-
-    def test_streaming(self):
-        assert list(documents_from_dataset(self.rows.to_iterable_dataset())) == [["One.", "Two."], ["Three."]]
-
-    def test_rows_are_taken_in_the_order_of_the_dataset(self):
-        assert list(documents_from_dataset(self.rows.select([2, 0]))) == [["Three."], ["One.", "Two."]]
-
-    def test_wrong_datasets_are_refused(self):
-        with pytest.raises(ValueError, match="no column 'body'.*text_column"):
-            documents_from_dataset(self.rows, "body")
-        with pytest.raises(ValueError, match=r"DatasetDict.*dataset\['train'\]"):
-            documents_from_dataset(datasets.DatasetDict(train=self.rows))
-        with pytest.raises(ValueError, match="row 0: 'n' is 1, not a str"):
-            list(documents_from_dataset(self.rows, "n"))
 
 
 def reference(data: bytes) -> list[list[str]]:

@@ -18,7 +18,6 @@ from transformers import AutoTokenizer, CanineTokenizer, PreTrainedTokenizerFast
 from hf_encoders import (
     CorpusReport,
     corpus_statistics,
-    documents_from_dataset,
     one_sentence_per_line,
     prepare_corpus,
     read_documents,
@@ -133,7 +132,7 @@ class TestDataSets:
     @pytest.mark.parametrize("workers", [1, 2])
     def test_stored_and_streamed(self, tokenizer, tmp_path, workers):
         dataset = datasets.Dataset.from_dict({"body": texts(60), "number": list(range(60))}).shuffle(seed=1)
-        expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)["input_ids"][:]
+        expected = tokenize_documents(map(split_sentences, dataset["body"]), tokenizer)["input_ids"][:]
         for name, source in (("stored", dataset), ("streamed", dataset.to_iterable_dataset())):
             prepare_corpus(source, tmp_path / name, tokenizer, text_column="body", workers=workers)
             assert rows(tmp_path / name) == expected
