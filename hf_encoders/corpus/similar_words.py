@@ -12,6 +12,7 @@ instead.
 
 import hashlib
 import os
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
@@ -175,14 +176,11 @@ def join_similar_words(tables: Sequence[SimilarWords]) -> SimilarWords:
 
     >>> first = SimilarWords.of({(10,): [(11,)]}, doctest_tokenizer())
     >>> second = SimilarWords.of({(10,): [(12,)], (12,): [(11,)]}, doctest_tokenizer())
-    >>> joined = join_similar_words([first, second])
-    >>> joined.words, joined.table
-    ([(10,), (11,), (12,)], {(10,): [(11,)], (12,): [(11,)]})
+    >>> join_similar_words([first, second]).table
+    {(10,): [(11,)], (12,): [(11,)]}
     """
-    joined: dict[Word, list[Word]] = {}
-    for table in reversed(tables):
-        joined |= table.table
     words = dict.fromkeys(word for table in tables for word in table.words)
+    joined = ChainMap(*(table.table for table in tables))
     return SimilarWords(list(words), joined, tables[0].tokenizer)
 
 

@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -89,23 +89,14 @@ def jieba_entries() -> list[str]:
 
 
 class Lexicon:
-    """Names, terms or phrases as a tokenizer spells them, to be found in token ids.
+    """Names, terms or phrases as a fast tokenizer spells them, to be found in token ids.
 
-    Entries are compared by token ids, so that case, accents and full-width letters count where they count for the
-    tokenizer, and no character offsets are needed. They are made of words of the corpus: a word segmenter has to know
-    them (`jieba_segmenter` takes them). Tokenizing 100,000 names takes some seconds.
-
-    Args:
-        entries (`Sequence[str]`): Names, terms or phrases, each as it stands in the text.
-        tokenizer (`PreTrainedTokenizerBase`): A fast one.
-        name (`str`, *optional*, defaults to `"lexicon"`): The list's name in messages.
+    So case, accents and full-width letters count where they count for the tokenizer, and no character offsets are
+    needed. Entries are made of words of the corpus: a word segmenter has to know them (`jieba_segmenter` takes them).
+    `unspelled` are entries with a character that is unknown to the tokenizer; they are never found.
 
     Raises:
-        ValueError: If there is no entry, the tokenizer is a slow one, or it can spell none of the entries.
-
-    Attributes:
-        entries (`list[str]`): The distinct ones, with one space for white space.
-        unspelled (`list[str]`): Entries with a character that is unknown to the tokenizer; they are never found.
+        ValueError: With the list's `name`, if there is no entry, the tokenizer is a slow one, or can spell none.
 
     >>> lexicon = Lexicon(["w5 w6", "w5 w6 w7", "w9"], doctest_tokenizer())
     >>> ids = np.array([5, 6, 8, 5, 6, 7, 9, 5, 6])
@@ -140,15 +131,10 @@ class Lexicon:
         return {"entries": len(self.entries), "fingerprint": hashlib.blake2b(text, digest_size=8).hexdigest()}
 
     def find(self, ids: np.ndarray, begins_word: np.ndarray, stops: np.ndarray) -> list[tuple[int, int]]:
-        """Find entries of whole words: from left to right the longest, without overlaps.
+        """Find entries from left to right, the longest, without overlaps: first token of each, and the one after it.
 
-        Args:
-            ids (`np.ndarray` of integers, shape `(N,)`): Token ids.
-            begins_word (`np.ndarray` of `bool`, shape `(N,)`): The tokens that an entry may begin with, or end before.
-            stops (`np.ndarray` of `bool`, shape `(N,)`): The tokens that no entry continues with: of a new sentence.
-
-        Returns:
-            `list[tuple[int, int]]`: First token of each entry, and the one after it; ascending.
+        An entry begins with a token that `begins_word`, and ends before one or before one that `stops`, with which no
+        entry continues: of a new sentence. All are of shape `(N,)`.
         """
         tokens, may_end, stops = ids.tolist(), [*(begins_word | stops).tolist(), True], [*stops.tolist(), True]
         spans, after = [], 0
@@ -265,19 +251,11 @@ def learn_phrases(
     """Learn the phrases of a text with word starts, most frequent first: words that are together more than by chance.
 
     Normalised pointwise mutual information, of Bouma 2009 ("Normalized (pointwise) mutual information in collocation
-    extraction"), joins neighbours in two rounds, as word2phrase of word2vec does. PMI-Masking (Levine et al. 2021,
-    arXiv 2010.01825) is the published use for masking, with PMI of longer runs.
+    extraction"), joins neighbours in rounds, as word2phrase of word2vec does: 0 is chance, 1 words that only occur
+    together. PMI-Masking (Levine et al. 2021, arXiv 2010.01825) masks such words, with PMI of longer runs.
 
     A phrase is of words with a letter and outside of entities, and its text is one that the tokenizer spells alike:
     given as entries, the phrases are found where these words are.
-
-    Args:
-        text (`FlatCorpus`): The text.
-        tokenizer (`PreTrainedTokenizerBase`): Its tokenizer.
-        least_count (`int`, *optional*, defaults to 10): Occurrences.
-        least_score (`float`, *optional*, defaults to 0.5): Normalised PMI, in [-1, 1]: 0 is chance, 1 words that only
-            occur together.
-        rounds (`int`, *optional*, defaults to 2): Each joins neighbours, phrases of earlier rounds too.
 
     >>> sentences = np.array([5, 6, 7, 5, 6, 8, 5, 6, 9, 8])  # w5 w6 are always together
     >>> text = FlatCorpus.from_lengths(sentences, np.array([10]), np.array([1]), np.ones(10, np.uint8))
@@ -356,28 +334,18 @@ def _with_texts(learned: list[tuple[Word, int, float]], tokenizer: PreTrainedTok
 
 
 def write_phrases(phrases: list[Phrase], path: Path) -> None:
-    """Write a file that `read_entries` reads."""
+    """Write phrases as `read_entries` reads them."""
     lines = [f"{phrase.text}\t{phrase.count}\t{phrase.score:.3f}\n" for phrase in phrases]
     write_whole(path, _HEADER + "".join(lines))
 
 
 class Units:
-    """The units that a corpus marks besides tokens.
+    """The units that a corpus marks besides tokens, from lists; `phrases=True` says that they are learned later.
 
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): The tokenizer of the corpus; a fast one where there is more than words.
-        words (`bool`): Whether a word segmenter gives the words. Otherwise they are the tokenizer's own, where there
-            are a lexicon or phrases.
-        lexicon (`Sequence[str]`, *optional*): Entities: names and terms.
-        phrases (`Sequence[str]` or `bool`, *optional*, defaults to `False`): Phrases; `True` learns them later.
+    `words` is whether a segmenter gives the words. Otherwise they are the tokenizer's own, where there is a list.
 
     Raises:
-        ValueError: If a list has no entry, or none that the tokenizer can spell; or if the tokenizer shows no words.
-
-    Attributes:
-        lexicon, phrases (`Lexicon` or `None`): The lists.
-        are_learned (`bool`): Whether the phrases are.
-        are_marked (`bool`): Whether there are other units than a segmenter's words.
+        ValueError: As `Lexicon` of each list; or if the tokenizer shows no words.
 
     >>> units = Units(doctest_tokenizer(), words=False, lexicon=["w5 w6"])
     >>> units.mark(np.array([9, 5, 6, 9, 5]), np.array([4, 1]), None).tolist()  # w9, w5 w6, w9; w5
@@ -391,19 +359,17 @@ class Units:
         lexicon: Sequence[str] | None = None,
         phrases: Sequence[str] | bool = False,
     ):
-        self.lexicon = None if lexicon is None else Lexicon(lexicon, tokenizer)
+        lists = (("lexicon", lexicon), ("phrases", None if isinstance(phrases, bool) else phrases))
+        self.lists = {name: Lexicon(entries, tokenizer, name) for name, entries in lists if entries is not None}
+        self.lexicon, self.phrases = self.lists.get("lexicon"), self.lists.get("phrases")
         self.are_learned = phrases is True
-        self.phrases = None if phrases in (True, False) else Lexicon(phrases, tokenizer, "phrases")
-        self.are_marked = bool(self.lexicon or self.phrases or self.are_learned)
+        self.are_marked = bool(self.lists) or self.are_learned  # more than a segmenter's words
         self._words = WordStarts(tokenizer) if self.are_marked and not words else None
 
     def mark(self, ids: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None) -> np.ndarray:
-        """Mark words and entities: bits of `UnitStart`, `uint8` of shape `(N,)`.
+        """Mark words and entities in N tokens of sentences of `lengths` tokens: bits of `UnitStart`, `uint8`, `(N,)`.
 
-        Args:
-            ids (`np.ndarray` of integers, shape `(N,)`): Tokens of sentences.
-            lengths (`np.ndarray` of integers): Tokens of each sentence.
-            word_starts (`np.ndarray` of shape `(N,)` or `None`): Not 0 where words of a segmenter begin.
+        `word_starts`, of shape `(N,)`, are not 0 where words of a segmenter begin.
         """
         begins_sentence = begins_of(lengths, len(ids))
         if self._words is not None:
@@ -419,21 +385,17 @@ class Units:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the units, for JSON; without lexicon and phrases, none."""
-        lists = {name: entries.settings() for name, entries in self._lists()}
+        lists = {name: entries.settings() for name, entries in self.lists.items()}
         return lists | ({"phrases": dict(LEARNED)} if self.are_learned else {})
 
     def reading(self) -> dict[str, Any]:
         """Return `unspelled` of `CorpusReport.reading`: entries that the tokenizer cannot spell, if there are any."""
         unspelled = {
             name: {"entries": len(entries.unspelled), "first": entries.unspelled[:_EXAMPLES]}
-            for name, entries in self._lists()
+            for name, entries in self.lists.items()
             if entries.unspelled
         }
         return {"unspelled": unspelled} if unspelled else {}
-
-    def _lists(self) -> Iterator[tuple[str, Lexicon]]:
-        lists = (("lexicon", self.lexicon), ("phrases", self.phrases))
-        return ((name, entries) for name, entries in lists if entries is not None)
 
 
 class UnitCounter:
@@ -451,14 +413,12 @@ class UnitCounter:
             begins = np.flatnonzero(bits & bit)
             if not len(begins):
                 continue
-            ends = np.append(begins[1:], len(bits))
             is_counted = (bits[begins] & LISTED) != 0
             if level == "phrases":  # of several words, and no entity
                 is_counted = ~is_counted & (np.add.reduceat((bits & WORD).astype(np.int64), begins) > 1)
-            spans = zip(begins[is_counted].tolist(), ends[is_counted].tolist(), strict=True)
-            self.counts.setdefault(level, Counter()).update(
-                tuple(block.tokens[begin:end].tolist()) for begin, end in spans
-            )
+            spans = np.stack([begins, np.append(begins[1:], len(bits))], axis=1)[is_counted].tolist()
+            counts = self.counts.setdefault(level, Counter())
+            counts.update(tuple(block.tokens[begin:end].tolist()) for begin, end in spans)
 
     def statistics(self, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, Any]:
         """Return `CorpusStatistics.units`: a level, `entities` or `phrases`, to its counts."""
@@ -485,16 +445,14 @@ def unit_rows(units: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return table rows for the entities and phrases of a corpus."""
     rows = []
     for level, counts in units.items():
-        share = f"{counts['token_share']:.1%} of the tokens"
-        rows.append((level, f"{counts['number']:,}, {counts['distinct']:,} different, {share}"))
-        if counts["number"]:
-            lengths = [
-                f"{length}{'+' if length == str(LONGEST) else ''}: {number / counts['number']:.0%}"
-                for length, number in counts["by_tokens"].items()
-            ]
-            frequent = ", ".join(f"{text} {count:,}" for text, count in counts["most_frequent"][:3])
-            rows.append((f"{level}, tokens each", ", ".join(lengths)))
-            rows.append((f"{level}, most frequent", frequent))
+        share, number = f"{counts['token_share']:.1%} of the tokens", counts["number"]
+        rows.append((level, f"{number:,}, {counts['distinct']:,} different, {share}"))
+        if number:
+            lengths = counts["by_tokens"].items()
+            shares = (f"{length}{'+' * (length == str(LONGEST))}: {times / number:.0%}" for length, times in lengths)
+            frequent = (f"{text} {count:,}" for text, count in counts["most_frequent"][:3])
+            rows.append((f"{level}, tokens each", ", ".join(shares)))
+            rows.append((f"{level}, most frequent", ", ".join(frequent)))
     return rows
 
 
@@ -504,9 +462,8 @@ def unit_warnings(units: Mapping[str, Any], unspelled: Mapping[str, Any]) -> lis
     for level, name in (("entities", "lexicon"), ("phrases", "phrases")):
         if level in units and units[level]["number"] == 0:
             warnings.append(
-                f"No entry of the {name} is in the text: masking {level} is masking words. Check that the list is in "
-                "the language of the text, and written as the text is; without spaces, a word segmenter has to know "
-                "the entries."
+                f"No entry of the {name} is in the text: masking {level} is masking words. Check that it is written "
+                "as the text is; without spaces, a word segmenter has to know the entries."
             )
         elif level in units and units[level]["token_share"] < LEAST_SHARE:
             warnings.append(
@@ -517,7 +474,6 @@ def unit_warnings(units: Mapping[str, Any], unspelled: Mapping[str, Any]) -> lis
         more = ", ..." if entries["entries"] > len(entries["first"]) else ""
         warnings.append(
             f"{entries['entries']:,} entries of the {name} have a character that is unknown to the tokenizer, and are "
-            f"never found: {', '.join(map(repr, entries['first']))}{more}. Remove them, or train the tokenizer on "
-            "text that has these characters."
+            f"never found: {', '.join(map(repr, entries['first']))}{more}. Remove them, or train it on such text."
         )
     return warnings
