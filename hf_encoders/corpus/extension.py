@@ -9,9 +9,8 @@ transformers would cut every text at the new words first):
 - WordPiece: whole words only. The longest match is taken from left to right, so a word that begins with a new entry
   may be cut differently after it too; entries of parts of words would change every second line.
 
-Entries are chosen one after the other, always the one that saves most tokens of the text, as BPE is trained
-(Sennrich et al. 2016, https://arxiv.org/abs/1508.07909); Unigram, which needs no pieces in between, takes longer runs
-in one step, but of pairs in text without spaces.
+The entry that saves most tokens of the text is chosen next, as BPE is trained (Sennrich et al. 2016, arXiv
+1508.07909); Unigram, which needs no pieces in between, takes longer runs at once, but pairs in text without spaces.
 """
 
 import heapq

@@ -15,7 +15,7 @@ process, which the library alone does not guarantee: it keeps words in hash maps
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +110,11 @@ def tokenizer_of_words(
 ) -> PreTrainedTokenizerBase:
     """Train from the words that `count_words` finds with the untrained tokenizer of these options."""
     untrained = untrained_tokenizer(config_class, options)
-    if not _is_byte_level(untrained):
+    if len(untrained.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) == 1:  # not byte-level
         words = covered_words(words, character_coverage)
-    ends = (
-        [special_token(untrained, role) for role in roles]
-        for roles in (config_class.FIRST_SPECIAL_TOKENS, config_class.LAST_SPECIAL_TOKENS)
-    )
+    ends = _special_tokens(config_class, untrained)
     learn = _unigram if isinstance(untrained.backend_tokenizer.model, models.Unigram) else _merged
     return _maker(config_class)(**options, **learn(words, untrained, vocab_size, *ends), model_max_length=max_length)
-
-
-def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
-    return len(tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) > 1
 
 
 def _maker(config_class: type[EncoderConfig]) -> Callable[..., PreTrainedTokenizerBase]:
@@ -131,9 +124,10 @@ def _maker(config_class: type[EncoderConfig]) -> Callable[..., PreTrainedTokeniz
     return getattr(transformers, config_class.TOKENIZER_CLASS)
 
 
-def special_token(tokenizer: PreTrainedTokenizerBase, role: str) -> str:
-    """Return the token that has a role, such as `mask`; a token in angle brackets is itself."""
-    return role if role.startswith("<") else tokenizer.special_tokens_map[f"{role}_token"]
+def _special_tokens(config_class: type[EncoderConfig], tokenizer: PreTrainedTokenizerBase) -> Iterator[list[str]]:
+    """Yield the tokens before the pieces and those after them; the class names roles, such as `mask`, or tokens."""
+    for roles in (config_class.FIRST_SPECIAL_TOKENS, config_class.LAST_SPECIAL_TOKENS):
+        yield [role if role.startswith("<") else tokenizer.special_tokens_map[f"{role}_token"] for role in roles]
 
 
 def _merged(
@@ -246,13 +240,8 @@ def suffix_bpe_tokenizer(
 
     Plain transformers loads it as `PreTrainedTokenizerFast`. Ids and special tokens are those of the original, with
     `</s>` on both ends of a sentence (`batch_sentences` in `xlm/data/dataset.py`). Differs from it in: words are
-    divided at spaces and punctuation, instead of by a tool for each language.
-
-    Args:
-        vocab (`dict[str, int]`, *optional*): Pieces and their ids; by default the special tokens, to pre-tokenize.
-        merges (`list[tuple[str, str]]`, *optional*): Pairs of pieces, the first to merge first.
-        do_lower_case, strip_accents (`bool`, *optional*): Whether to change the text so.
-        options: Further arguments of the class, such as `model_max_length`.
+    divided at spaces and punctuation, instead of by a tool for each language. Arguments are as those of transformers'
+    tokenizer classes.
 
     >>> tokenizer = suffix_bpe_tokenizer()
     >>> tokenizer.convert_tokens_to_ids(["<s>", "</s>", "<pad>", "<unk>", "<special0>", "<special1>", "<special9>"])
@@ -296,26 +285,19 @@ def tokenizer_of_sentencepiece(
 
     Ids are those of the family's published tokenizers: special tokens, then the pieces in the order of the file. Its
     own unknown, first, last and padding tokens are left out where the family has others; other control pieces stay.
-
-    Args:
-        file (`str` or `Path`): A Unigram or BPE model that the package sentencepiece has trained.
-        config_class (`type[EncoderConfig]`): Configuration class of a family with a Unigram vocabulary.
-        max_length (`int`, *optional*, defaults to 512): Longest sequence in tokens, saved as `model_max_length`.
-        lowercase, strip_accents (`bool`, *optional*): Whether to change the text so before the steps in the file, as
-            the code of the published ALBERT (both) and XLNet (accents) does; sentencepiece alone does neither.
+    `lowercase` and `strip_accents` change the text before the steps in the file, as the code of the published ALBERT
+    (both) and XLNet (accents) does.
 
     Raises:
         ValueError: If the packages that read the file are missing, if it is no such file, or one that the library
-            tokenizers cannot follow.
+            tokenizers cannot follow; or for a family without a Unigram vocabulary.
     """
     if config_class.VOCABULARY_KIND != "unigram":
         raise ValueError(
             f"family {config_class.model_type!r} has no SentencePiece vocabulary: choose albert, xlm-roberta or xlnet."
         )
-    proto = read_model(file)
-    family_class = getattr(transformers, config_class.TOKENIZER_CLASS)
-    ends = config_class.FIRST_SPECIAL_TOKENS, config_class.LAST_SPECIAL_TOKENS
-    first, last = ([special_token(family_class(), role) for role in roles] for roles in ends)
+    proto, family_class = read_model(file), _maker(config_class)
+    first, last = _special_tokens(config_class, family_class())
     trainer = proto.trainer_spec
     numbers = (trainer.unk_id, trainer.bos_id, trainer.eos_id, trainer.pad_id)
     left_out = {*first, *last, *(proto.pieces[number].piece for number in numbers if number >= 0)}
@@ -368,11 +350,7 @@ def _set_steps(backend: Tokenizer, proto: Any, lowercase: bool, strip_accents: b
 
 
 def read_model(file: str | Path) -> Any:
-    """Return the content of a SentencePiece file, a `ModelProto`.
-
-    Raises:
-        ValueError: As `tokenizer_of_sentencepiece`.
-    """
+    """Return the content of a SentencePiece file, a `ModelProto`; raises as `tokenizer_of_sentencepiece`."""
     try:
         from google.protobuf.message import DecodeError
         from sentencepiece import sentencepiece_model_pb2
@@ -406,9 +384,8 @@ def padded_vocab_size(tokenizer: PreTrainedTokenizerBase, multiple_of: int = MUL
     """Return `vocab_size` of a configuration: the tokenizer's ids rounded up, for fast products with the vocabulary.
 
     The model is padded, not the tokenizer: no text gives the extra ids, and collators never sample them. They stay in
-    the softmax, as in transformers' models. At first they take their share of the probability,
-    (V - len(tokenizer)) / V, which adds as much to the loss in nats (0.0002 for 30,522 in 30,528); as they are never
-    correct, their biases fall and the share vanishes.
+    the softmax, as in transformers' models: at first with their share of the probability, 0.0002 for 30,522 in 30,528,
+    which vanishes in training, as they are never correct.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Its largest id counts, so that gaps between ids are allowed.

@@ -32,7 +32,7 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
     """Count normalized words, as the tokenizer's normalizer and pre-tokenizer define them; its vocabulary is unused.
 
     Of a word around a token that was added (`tokenizer.add_tokens`) only the rest counts: text is cut there first.
-    Memory is needed for distinct words only. They are sorted by code points: the library's order is random.
+    Memory is for distinct words only. They are sorted by code points: the library's order is random.
 
     Raises:
         ValueError: If there is no word.
@@ -116,7 +116,7 @@ class SelectedText:
     """Iterates over the lines to train on, and collects lines held out to measure the tokenizer.
 
     Passages (documents, or `LINES_PER_PASSAGE` lines of longer ones) are taken evenly from the text, which may be
-    sorted.
+    sorted; none is held out of fewer than `FIRST_HELD_OUT`.
 
     Args:
         documents (`Iterable[list[str]]`): The text.
@@ -124,11 +124,6 @@ class SelectedText:
         limit_bytes (`int`, *optional*): UTF-8 text to train on at most; `None` takes all.
         total_bytes (`int`, *optional*): Size of the whole text, over which the limit is spread; `None`, unknown, takes
             the beginning of the text.
-
-    Attributes:
-        held_out (`list[str]`): Lines held out; empty if there were fewer than `FIRST_HELD_OUT` passages.
-        trained_bytes, held_out_bytes (`int`): UTF-8 text to train on and held out.
-        reading (`Reading`): Sentences that were read, and damaged ones.
     """
 
     def __init__(

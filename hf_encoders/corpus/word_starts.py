@@ -72,10 +72,12 @@ class WordStarts:
     begins a word, which may continue. A space marker on its own begins the word that follows it.
 
     These are the words of the pre-tokenizer (`word_ids()`), except that punctuation is separate from words with `▁`
-    too; that each token is a word in Chinese, Japanese, Thai, Lao, Khmer and Burmese; that combining marks and joiners
-    belong to the character before them (rule WB4 of Unicode's annex 29); that a contraction spelled in several tokens
-    (`'`, `s`) is several words; and that a character divided into several tokens is classified by its first byte.
-    Tokenizers of another kind, and slow ones, are a `ValueError`.
+    too; that each token is a word in scripts without spaces; that combining marks and joiners belong to the character
+    before them (rule WB4 of Unicode's annex 29); that a contraction spelled in several tokens (`'`, `s`) is several
+    words; and that a character divided into several tokens is classified by its first byte.
+
+    Raises:
+        ValueError: For tokenizers of another kind, and those written in Python.
 
     >>> from transformers import BertTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing"]
@@ -169,9 +171,9 @@ class SpaceMarkedStarts(WordStarts):
     """Find the words between spaces, as in fairseq: "dog." is one word, and so is a Chinese or Japanese sentence.
 
     A token begins a word if it begins with the space marker (`is_beginning_of_word` in `gpt2_bpe.py` and
-    `sentencepiece_bpe.py` of fairseq's `data/encoders`), and so does a special token. A token without the marker joins
-    what comes before it, also a special token: if special tokens are masked like others, the first word of a sentence
-    is one with the `</s>` before it, for a tokenizer that puts no space before a text (RoBERTa's).
+    `sentencepiece_bpe.py` of fairseq's `data/encoders`), and so does a special token. Others join what comes before,
+    also a special token: if these are masked, the first word of a sentence is one with the `</s>` before it, for a
+    tokenizer that puts no space before a text (RoBERTa's).
     """
 
     def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
@@ -282,18 +284,13 @@ class JiebaWithEntries:
     """`jieba.lcut` with entries added to a separate dictionary; pickled and compared by the entries."""
 
     def __init__(self, entries: tuple[str, ...]):
-        import jieba
-
-        self.entries = entries
-        words = jieba.Tokenizer()
-        words.initialize()
+        self.entries, self.words = entries, import_jieba("word_segmenter").Tokenizer()
         for entry in entries:
-            words.add_word(entry)
-        self.lcut = words.lcut
+            self.words.add_word(entry)
 
     def __call__(self, sentence: str) -> list[str]:
         """Return the words of a sentence."""
-        return self.lcut(sentence)
+        return self.words.lcut(sentence)
 
     def __reduce__(self) -> tuple[type["JiebaWithEntries"], tuple[tuple[str, ...]]]:
         return JiebaWithEntries, (self.entries,)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.corpus.tokenizer_training import special_token, tokenizer_of_sentencepiece
+from hf_encoders.corpus.tokenizer_training import tokenizer_of_sentencepiece
 from hf_encoders.registration import config_class_of
 from hf_encoders.tokenizer_loading import load_tokenizer
 
@@ -105,7 +105,8 @@ def test_the_command_writes_a_tokenizer_that_everybody_reads(family, tmp_path, c
         assert tokenizer(*TEXTS[:2]).input_ids == backend.encode(*TEXTS[:2]).ids
         assert tokenizer.model_max_length == 64
         for number, role in enumerate(config_class.FIRST_SPECIAL_TOKENS):
-            assert tokenizer.convert_tokens_to_ids(special_token(tokenizer, role)) == number
+            token = role if role.startswith("<") else getattr(tokenizer, f"{role}_token")
+            assert tokenizer.convert_tokens_to_ids(token) == number
         if config_class.LAST_SPECIAL_TOKENS:
             assert tokenizer.mask_token_id == len(tokenizer) - 1
         rest = [model.id_to_piece(number) for number in range(3, len(model))]  # 0 to 2: unknown, first, last
