@@ -180,14 +180,12 @@ def weight_files(directory: Path) -> list[str]:
         return [WEIGHTS_FILE]
     if not index.exists():
         raise ValueError(f"{directory} has no {WEIGHTS_FILE}: save the model with save_pretrained.")
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(f"{index} is not an index of shards ({error!r}): save the model again.") from error
+    weight_map = read_json(index, RESAVE).get("weight_map")
+    names = set(weight_map.values()) if weight_map and isinstance(weight_map, dict) else {None}
     for name in names:
         if not is_plain(name) or not name.endswith(".safetensors"):
-            raise ValueError(f"{index} names {name!r}, not a safetensors file of the directory: save the model again.")
-    return names
+            raise ValueError(f"{index} names {name!r}, not a safetensors file of the directory: {RESAVE}")
+    return sorted(names)
 
 
 def code_references(written: dict[str, Any]) -> dict[str, Any]:

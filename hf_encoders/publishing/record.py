@@ -259,44 +259,28 @@ def make_model_card(
         data,
         template_path=str(TEMPLATE),
         name=name,
-        family=config.model_type,
+        config=config,
+        fields=fields,
+        record=record,
         head=type(model).__name__,
         auto_class=head,
-        languages=config.languages,
-        default_language=fields.get("default_lang"),
-        use=_first_use(name, task, config.is_native, has_modules),
+        task=task,
+        pipeline_input=PIPELINE_INPUTS.get(task),
         is_fine_tuned=head in FINE_TUNED_HEADS,
-        pipelines=sorted(fields.get("custom_pipelines") or {}),
-        is_native=config.is_native,
         has_pooler=not pooler_arguments(model, head),
-        parameters=f"{model.num_parameters():,}",
+        has_modules=has_modules,
+        curve_file=CURVE_FILE if has_curve else None,
+        parameters=model.num_parameters(),
         architecture={name: fields[name] for name in shown_fields if fields.get(name) is not None}
         | config.fields_beyond_native,
         longest_row=f"{model.base_model.longest_row():,}" if config.has_position_table else None,
         labels=_labels(config, head),
-        record=record,
-        has_curve=has_curve,
-        curve_file=CURVE_FILE,
         not_recorded=NOT_RECORDED,
         shown=shown,
         shown_value=_shown_value,
     )
     card.content = signed(str(card))
     return card
-
-
-def _first_use(name: str, task: str | None, is_native: bool, has_modules: bool) -> str | None:
-    """Return the code that a visitor tries first; None for a task without a pipeline, or with its own."""
-    model = f'"{name}"' + ("" if is_native else ", trust_remote_code=True")
-    if has_modules:
-        lines = ("from sentence_transformers import SentenceTransformer", "", f"model = SentenceTransformer({model})")
-        lines = (*lines, 'embeddings = model.encode(["A text.", "Another text."])')
-    elif task in PIPELINE_INPUTS:
-        lines = ("from transformers import pipeline", "", f'pipe = pipeline("{task}", {model})')
-        lines = (*lines, f"pipe({PIPELINE_INPUTS[task]})")
-    else:
-        return None
-    return "\n".join(("```python", *lines, "```"))
 
 
 def signed(text: str) -> str:
