@@ -228,7 +228,7 @@ def finetuned_accuracies(
     The model with pre-training is saved next to `directory`, with tokenizer, record and card; `name` is the text's.
     """
     task = sequence_classification.prepare(data, tokenizer, max_length=max_length)
-    accuracies = {"majority": task.baseline.metrics("test")["accuracy"]}
+    accuracies = {"majority": task.baseline_metrics["test"]["accuracy"]}
     settings = RunSettings(str(directory), from_scratch=True, training=FINETUNING)
     with TemporaryDirectory() as folder:
         result = finetune(task, tokenizer, settings, arguments.seed, folder)
