@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hf_encoders.finetuning.data import add_text_columns
@@ -59,8 +60,6 @@ def prepare(
         best_metric (`str`, *optional*): `accuracy`, the default, `f1_macro` or `matthews_correlation`; with
             `multi_label` it is always `f1_micro`.
     """
-    from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
-
     from hf_encoders.finetuning.labels import (
         class_fields,
         describe_names,
@@ -68,58 +67,40 @@ def prepare(
         read_label_lists,
         read_labels,
     )
-    from hf_encoders.finetuning.task import (
-        PreparedTask,
-        constant_metrics,
-        encode_splits,
-        most_frequent,
-        require_columns,
-        require_text,
-    )
+    from hf_encoders.finetuning.task import most_frequent, text_columns, text_task
 
     if multi_label and best_metric is not None:
         raise ValueError(f"--best-metric {best_metric} is for one label per row, not for --multi-label: leave it out.")
     if multi_label and not label_separator:
         raise ValueError("--label-separator is empty: give the text between the labels of a row.")
     labelled = label_columns(data, label_column, multi_label)
-    require_columns(data, text_column=text_column, text_pair_column=text_pair_column, label_column=labelled[0])
-    columns = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
-    require_text(data, *columns)
+    columns = text_columns(data, text_column, text_pair_column, labelled[0])
     if multi_label:
         labels, names = read_label_lists(data, labelled, label_separator)
+        problem, metrics, main_metric = "multi_label_classification", multi_label_metrics, "f1_micro"
     else:
         labels, names = read_labels(data, labelled[0])
-    fields = class_fields(names, labelled[0])
+        problem, metrics, main_metric = "single_label_classification", single_label_metrics, best_metric or "accuracy"
     ids = {name: number for number, name in enumerate(names)}
     numbers = {
         split: [[float(name in label) for name in names] if multi_label else ids[label] for label in values]
         for split, values in labels.items()
     }
-    encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
-    train_set = encoded.pop("train")
-    compute = multi_label_metrics if multi_label else single_label_metrics
-    baselines = {}
-    for split in encoded:
-        rows = numbers[split]
-        scores = most_frequent_set(rows) if multi_label else most_frequent(rows, len(names))
-        baselines[split] = constant_metrics(compute, scores, rows)
-    return PreparedTask(
-        auto_class=AutoModelForSequenceClassification,
-        config_fields={
-            **fields,
-            "problem_type": "multi_label_classification" if multi_label else "single_label_classification",
-        },
-        train_set=train_set,
-        eval_sets=encoded,
-        data_collator=DataCollatorWithPadding(tokenizer),
-        compute_metrics=lambda split: compute,
-        main_metric="f1_micro" if multi_label else best_metric or "accuracy",
+    task = text_task(
+        data,
+        columns,
+        numbers,
+        tokenizer,
+        max_length,
+        metrics=metrics,
+        constant=most_frequent_set if multi_label else partial(most_frequent, num_classes=len(names)),
+        config_fields={**class_fields(names, labelled[0]), "problem_type": problem},
+        main_metric=main_metric,
         label_names=names,
         baseline="most frequent labels" if multi_label else "most frequent label",
-        baseline_metrics=baselines,
-        input_columns=columns,
-        plan=[*plan, *describe_names(names, "classes")],
     )
+    task.plan += describe_names(names, "classes")
+    return task
 
 
 def most_frequent_set(labels: Sequence[Sequence[float]]) -> list[float]:

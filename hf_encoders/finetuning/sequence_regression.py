@@ -43,38 +43,28 @@ def prepare(
         data, tokenizer, max_length: See `task.py`.
         text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
     """
-    from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
+    from hf_encoders.finetuning.task import text_columns, text_task
 
-    from hf_encoders.finetuning.task import (
-        PreparedTask,
-        constant_metrics,
-        encode_splits,
-        require_columns,
-        require_text,
-    )
-
-    require_columns(data, text_column=text_column, text_pair_column=text_pair_column, label_column=label_column)
-    columns = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
-    require_text(data, *columns)
+    columns = text_columns(data, text_column, text_pair_column, label_column)
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
     train = numbers["train"]
     if len(set(train)) < 2:
         raise ValueError(f"train data: {label_column} is {train[0]} in every row: give two values or more.")
-    encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
-    mean = [sum(train) / len(train)]
-    return PreparedTask(
-        auto_class=AutoModelForSequenceClassification,
+    mean = sum(train) / len(train)
+    task = text_task(
+        data,
+        columns,
+        numbers,
+        tokenizer,
+        max_length,
+        metrics=correlations,
+        constant=lambda numbers: [mean],
         config_fields={"num_labels": 1, "problem_type": "regression"},
-        train_set=encoded.pop("train"),
-        eval_sets=encoded,
-        data_collator=DataCollatorWithPadding(tokenizer),
-        compute_metrics=lambda split: correlations,
         main_metric="pearsonr",
         baseline="mean of the training numbers",
-        baseline_metrics={split: constant_metrics(correlations, mean, numbers[split]) for split in encoded},
-        input_columns=columns,
-        plan=[*plan, f"numbers from {min(train):g} to {max(train):g}"],
     )
+    task.plan.append(f"numbers from {min(train):g} to {max(train):g}")
+    return task
 
 
 def read_numbers(labels: Any, split: str, column: str) -> list[float]:

@@ -21,7 +21,12 @@ from typing import Any
 
 import datasets
 import numpy as np
-from transformers import EvalPrediction, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
+    EvalPrediction,
+    PreTrainedTokenizerBase,
+)
 
 
 ComputeMetrics = Callable[[EvalPrediction], dict[str, float]]
@@ -78,13 +83,58 @@ def require_columns(data: datasets.DatasetDict, **columns: str | None) -> None:
                 )
 
 
-def require_text(data: datasets.DatasetDict, *columns: str) -> None:
-    """Refuse rows that are not text in `columns`."""
+def require_text(data: datasets.DatasetDict, column: str) -> None:
+    """Refuse rows whose `column` is not text."""
     for split, rows in data.items():
-        for column in columns:
-            for row, text in enumerate(rows[column]):
-                if not isinstance(text, str):
-                    raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
+        for row, text in enumerate(rows[column]):
+            if not isinstance(text, str):
+                raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
+
+
+def text_columns(
+    data: datasets.DatasetDict, text_column: str, text_pair_column: str | None, label_column: str
+) -> tuple[str, ...]:
+    """Return the columns that the encoder reads; refuse data without them, and rows whose text is not text."""
+    require_columns(data, text_column=text_column, text_pair_column=text_pair_column, label_column=label_column)
+    columns = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
+    for column in columns:
+        require_text(data, column)
+    return columns
+
+
+def text_task(
+    data: datasets.DatasetDict,
+    columns: tuple[str, ...],
+    labels: dict[str, list],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    metrics: ComputeMetrics,
+    constant: Callable[[list], Sequence[float]],
+    **fields: Any,
+) -> PreparedTask:
+    """Prepare a task with a label for the text, or pair of texts, in each row.
+
+    `constant` gives the baseline's scores for the labels of an evaluation set; `fields` are further ones of the task.
+    """
+    encoded, plan = {}, []
+    for split, rows in data.items():
+        texts, pairs = rows[columns[0]][:], rows[columns[1]][:] if len(columns) > 1 else None
+        tokenized, truncated = encode_texts(texts, pairs, tokenizer, max_length)
+        encoded[split] = datasets.Dataset.from_dict({**tokenized, "labels": labels[split]})
+        plan.append(describe_lengths(split, tokenized["input_ids"], truncated))
+    return PreparedTask(
+        auto_class=AutoModelForSequenceClassification,
+        train_set=encoded.pop("train"),
+        eval_sets=encoded,
+        data_collator=DataCollatorWithPadding(tokenizer),
+        compute_metrics=lambda split: metrics,
+        baseline_metrics={
+            split: constant_metrics(metrics, constant(labels[split]), labels[split]) for split in encoded
+        },
+        input_columns=columns,
+        plan=plan,
+        **fields,
+    )
 
 
 def encode_texts(
@@ -111,23 +161,6 @@ def encode_texts(
     if not any(map(any, encoded["token_type_ids"])):
         del encoded["token_type_ids"]
     return dict(encoded), truncated
-
-
-def encode_splits(
-    data: datasets.DatasetDict,
-    columns: tuple[str, ...],
-    labels: dict[str, list],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-) -> tuple[dict[str, datasets.Dataset], list[str]]:
-    """Tokenize the text `columns`, and add `labels`; returns the splits, and a line about each for the plan."""
-    encoded, plan = {}, []
-    for split, rows in data.items():
-        texts, pairs = rows[columns[0]][:], rows[columns[1]][:] if len(columns) > 1 else None
-        tokenized, truncated = encode_texts(texts, pairs, tokenizer, max_length)
-        encoded[split] = datasets.Dataset.from_dict({**tokenized, "labels": labels[split]})
-        plan.append(describe_lengths(split, tokenized["input_ids"], truncated))
-    return encoded, plan
 
 
 def describe_lengths(split: str, input_ids: Sequence[Sequence[Any]], truncated: int) -> str:
