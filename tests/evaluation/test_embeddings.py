@@ -140,23 +140,18 @@ def test_offloaded_weights() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of peft
 @pytest.mark.parametrize("head", ["AutoModel", "AutoModelForMaskedLM"])
-def test_adapters(head: str) -> None:
+def test_adapters_of_layers_work_and_prompts_are_refused(head: str) -> None:
+    """Prompts are put before the input of a padded batch."""
     model, tokenizer = make_pair(BERT, head)
     before = encode(model, tokenizer, ALL)
     adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
-    found = encode(adapted, tokenizer, ALL)
-    assert (found - before).abs().max() > 0.1
+    after = encode(adapted, tokenizer, ALL)
+    assert (after - before).abs().max() > 0.1
     encoder = adapted if head == "AutoModel" else model.base_model
-    assert_equal(found, [state.mean(dim=0) for state in one_at_a_time(encoder, tokenizer, ALL)])
-
-
-@pytest.mark.filterwarnings("ignore")  # of peft
-def test_prompts_are_refused() -> None:
-    """They are put before the input of a padded batch."""
-    model, tokenizer = make_pair(BERT)
-    prompted = get_peft_model(model, PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3))
+    assert_equal(after, [state.mean(dim=0) for state in one_at_a_time(encoder, tokenizer, ALL)])
+    prompts = PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
     with pytest.raises(ValueError, match="prompts.*PromptTuningConfig"):
-        encode(prompted, tokenizer, ALL)
+        encode(get_peft_model(make_pair(BERT)[0], prompts), tokenizer, ALL)
 
 
 def test_lone_surrogates_are_replaced() -> None:
@@ -180,17 +175,18 @@ class OnMPS(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.cpu:
-            return args[0].as_subclass(torch.Tensor)
-        if func is torch.segment_reduce:
-            raise NotImplementedError(func.__name__)
-        return super().__torch_function__(func, types, args, kwargs)
+        assert func is not torch.segment_reduce
+        return (
+            args[0].as_subclass(torch.Tensor)
+            if func is torch.Tensor.cpu
+            else super().__torch_function__(func, types, args)
+        )
 
 
 def test_means_are_computed_on_the_cpu_for_mps() -> None:
     states, bounds = torch.rand(5, 3), torch.tensor([0, 2, 5])
-    found = pooled(states.as_subclass(OnMPS), bounds.as_subclass(OnMPS))
-    torch.testing.assert_close(found, torch.stack([states[:2].mean(dim=0), states[2:].mean(dim=0)]))
+    means = pooled(states.as_subclass(OnMPS), bounds.as_subclass(OnMPS))
+    torch.testing.assert_close(means, torch.stack([states[:2].mean(dim=0), states[2:].mean(dim=0)]))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "tokens"])

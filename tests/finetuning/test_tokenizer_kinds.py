@@ -1,7 +1,5 @@
 """Tokenizers that are written in Python, lack an unknown token, lose capitals, or have more ids than the model."""
 
-import json
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, BertJapaneseTokenizer, BertTokenizer, PreTrainedTokenizerFast
@@ -58,12 +56,8 @@ def test_texts_are_classified_with_a_tokenizer_in_python(in_python, tmp_path, ca
     assert type(saved) is BertJapaneseTokenizer
     assert [saved(text).input_ids for text in TEXTS] == [own(text).input_ids for text in TEXTS]
     assert plan.count("7 at most; 100.0% are truncated") == 2  # 8 or 10 tokens, in training and validation
-
-
-def test_pairs_are_cut_and_counted_with_a_tokenizer_in_python(in_python):
-    encoded, truncated = encode_texts(TEXTS[:2], TEXTS[2:], load_tokenizer(in_python), 18)
-    assert [len(ids) for ids in encoded["input_ids"]] == [15, 18]
-    assert truncated == 1
+    encoded, truncated = encode_texts(TEXTS[:2], TEXTS[2:], own, 18)
+    assert [len(ids) for ids in encoded["input_ids"]] == [15, 18] and truncated == 1
     assert {0, 1} == set(encoded["token_type_ids"][0])
 
 
@@ -101,20 +95,16 @@ def wordpiece_without_unknown(words):
 def test_words_outside_a_vocabulary_without_unknown_token(tmp_path, capsys):
     words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "pump", "ran"]
     model = encoder_with(wordpiece_without_unknown(words), tmp_path / "model")
-    assert finetune("text-classification", model, csv_of(["pump ran", "ran"], tmp_path), tmp_path / "covered") == 0
+    data = csv_of(["pump ran", "ran"], tmp_path)
+    assert finetune("text-classification", model, data, tmp_path / "covered") == 0
+    assert finetune("text-classification", model, data, tmp_path / "out", "--text-column", "CHUNK") == 2
+    error = capsys.readouterr().err  # which has "unk" in it
+    assert "--text-column CHUNK: the train data has no such column" in error and "unknown words" not in error
     assert finetune("text-classification", model, csv_of(["pump ran", "valve"], tmp_path), tmp_path / "out") == 2
     assert "the tokenizer has no token for unknown words" in capsys.readouterr().err
     (tmp_path / "a.txt").write_text("a pump\n\nran\n\nvalve")
     assert command("corpus", "--tokenizer", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "c") == 2
     assert "the tokenizer has no token for unknown words" in capsys.readouterr().err
-
-
-def test_names_of_the_user_are_not_taken_for_unknown_tokens(tmp_path, capsys):
-    model = encoder_with(wordpiece_without_unknown(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "pump", "ran"]), tmp_path)
-    data, options = csv_of(["pump ran", "ran"], tmp_path), ["--text-column", "CHUNK"]
-    assert finetune("text-classification", model, data, tmp_path / "out", *options) == 2
-    error = capsys.readouterr().err
-    assert "--text-column CHUNK: the train data has no such column" in error and "unknown words" not in error
 
 
 def test_byte_level_vocabularies_need_no_unknown_token(tmp_path):
@@ -145,10 +135,3 @@ def test_capitals_that_no_text_gives_are_warned_of(lowercase, tmp_path, caplog):
     model = encoder_with(tokenizer, tmp_path / "model")
     assert finetune("text-classification", model, csv_of(["The pump", "ran"], tmp_path), tmp_path / "out") == 0
     assert ("40% of the entries have capitals" in caplog.text) is lowercase
-
-
-def test_a_folder_of_a_vocabulary_alone_is_warned_of_too(tmp_path, caplog):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "The", "Pump", "ran", "a"]))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    load_tokenizer(tmp_path)
-    assert "50% of the entries have capitals" in caplog.text and '"do_lower_case"' in caplog.text
