@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -11,41 +11,23 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, Trainer, TrainingArguments, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
-from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 from transformers.training_args import OptimizerNames
 
 from hf_encoders.inputs import first_line
 from hf_encoders.training.distributed import check_precision, requests_sharding
 
 
-LAMB = "lamb"  # `Trainer` has no name for it
-OPTIMIZERS = ("adamw", LAMB, *(optimizer.value for optimizer in OptimizerNames))
 LAYER_NUMBER = re.compile(r"(?:^|\.)(\d+)\.")
 ABOVE_LAYERS = ("pooler", "sequence_summary")
 GROUPING_OPTIONS = ("params", "model", "optimizer_dict")  # arguments of optimizers that group parameters themselves
 
 
-def optim_field(name: str) -> str:
-    """Return `TrainingArguments.optim` for a name in `OPTIMIZERS`; `Trainer` does not use it where a class is passed.
-
-    >>> optim_field("lamb"), optim_field("adafactor")
-    ('adamw_torch_fused', 'adafactor')
-    """
-    return "adamw_torch_fused" if name in ("adamw", LAMB) else name
-
-
-def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
-    """Return `Trainer`'s argument `optimizer_cls_and_kwargs`; None where `Trainer` creates the optimizer itself.
-
-    Args:
-        name (`str`): In `OPTIMIZERS`.
-        arguments (`TrainingArguments`): Learning rate, betas and epsilon; weight decay comes from the groups.
+def lamb(arguments: TrainingArguments) -> tuple[type, dict[str, Any]]:
+    """Return the class and options of LAMB.
 
     Raises:
-        ValueError: for LAMB without weight decay, where it would be Adam, and with FSDP.
+        ValueError: without weight decay, where it would be Adam, and with FSDP.
     """
-    if name != LAMB:
-        return None
     if arguments.weight_decay == 0:
         raise ValueError(
             "optimizer lamb with weight_decay=0: parameters without weight decay take Adam's step, here all of them. "
@@ -68,9 +50,8 @@ def albert_lamb() -> type:
     """
     from pytorch_optimizer import Lamb  # takes half a second
 
-    class AlbertLamb(Lamb):
+    class LAMB(Lamb):
         clamp = math.inf
-        PUBLISHED_NAME = "LAMB"
 
         def __init__(self, params: Any, **options: Any):
             groups = list(params)
@@ -82,7 +63,31 @@ def albert_lamb() -> type:
             # as large.
             super().__init__(groups, weight_decouple=False, adam_debias=True, **options)
 
-    return AlbertLamb
+    return LAMB
+
+
+# Optimizers that `Trainer` has no name for -> their class and options, by the arguments of the run; weight decay comes
+# from the groups.
+OPTIMIZER_CLASSES: dict[str, Callable[[TrainingArguments], tuple[type, dict[str, Any]]]] = {"lamb": lamb}
+OPTIMIZERS = ("adamw", *OPTIMIZER_CLASSES, *(optimizer.value for optimizer in OptimizerNames))
+
+
+def optim_field(name: str) -> str:
+    """Return `TrainingArguments.optim` for a name in `OPTIMIZERS`; `Trainer` does not use it where a class is passed.
+
+    >>> optim_field("lamb"), optim_field("adafactor")
+    ('adamw_torch_fused', 'adafactor')
+    """
+    return "adamw_torch_fused" if name == "adamw" or name in OPTIMIZER_CLASSES else name
+
+
+def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
+    """Return `Trainer`'s argument `optimizer_cls_and_kwargs`; None where `Trainer` creates the optimizer itself.
+
+    Raises:
+        ValueError: as the optimizer, one of `OPTIMIZERS`.
+    """
+    return OPTIMIZER_CLASSES[name](arguments) if name in OPTIMIZER_CLASSES else None
 
 
 def check_layer_decay(layer_decay: float, option: str) -> None:
@@ -161,13 +166,11 @@ def optimization_facts(trainer: Trainer) -> dict[str, Any]:
     optimizer = _unwrapped(trainer.optimizer, "optimizer")
     if optimizer is None:
         return {}
-    if isinstance(optimizer, LayerWiseDummyOptimizer):  # one per parameter, all of one class
-        optimizer = next(iter(optimizer.optimizer_dict.values()))
-    kind, groups = type(optimizer), optimizer.param_groups
+    groups = optimizer.param_groups
     rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
     rows = trainer.state.train_batch_size // max(trainer.args.n_gpu, 1)
     return {
-        "optimizer": getattr(kind, "PUBLISHED_NAME", kind.__name__),
+        "optimizer": type(optimizer).__name__,
         "peak learning rate": max(rates),
         **({"peak learning rate of the embeddings": min(rates)} if min(rates) < max(rates) else {}),
         "weight decay": max(group.get("weight_decay", 0.0) for group in groups),
@@ -203,29 +206,23 @@ def _precision(trainer: Trainer) -> str:
     return " and ".join(dtypes) + (f", autocast to {reduced}" if trainer.accelerator.native_amp else "")
 
 
-# Field of `TrainingArguments` -> the test that its value must pass, in words. torch refuses some others without naming
-# the field, and trains to useless weights with the rest.
-RANGES = {
-    "learning_rate": "above 0 and at most 1",
-    "weight_decay": "a finite number, at least 0",
-    "adam_beta1": "at least 0 and below 1",
-    "adam_beta2": "at least 0 and below 1",
-    "adam_epsilon": "above 0 and below 1",
-    "max_grad_norm": "a finite number, at least 0",
-    "label_smoothing_factor": "at least 0 and below 1",
-    "warmup_steps": "a finite number, at least 0",
-    "num_train_epochs": "a finite number, at least 0",
-    "per_device_train_batch_size": "a finite number, at least 1",
-    "per_device_eval_batch_size": "a finite number, at least 1",
-    "gradient_accumulation_steps": "a finite number, at least 1",
-}
-TESTS = {
-    "above 0 and at most 1": lambda value: 0 < value <= 1,
-    "above 0 and below 1": lambda value: 0 < value < 1,
-    "at least 0 and below 1": lambda value: 0 <= value < 1,
-    "a finite number, at least 0": lambda value: 0 <= value < math.inf,
-    "a finite number, at least 1": lambda value: 1 <= value < math.inf,
-}
+# Fields of `TrainingArguments` and the test that their values must pass, in words. torch refuses some others without
+# naming the field, and trains to useless weights with the rest.
+RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
+    ("above 0 and at most 1", lambda value: 0 < value <= 1, ("learning_rate",)),
+    ("above 0 and below 1", lambda value: 0 < value < 1, ("adam_epsilon",)),
+    ("at least 0 and below 1", lambda value: 0 <= value < 1, ("adam_beta1", "adam_beta2", "label_smoothing_factor")),
+    (
+        "a finite number, at least 0",
+        lambda value: 0 <= value < math.inf,
+        ("weight_decay", "max_grad_norm", "warmup_steps", "num_train_epochs"),
+    ),
+    (
+        "a finite number, at least 1",
+        lambda value: 1 <= value < math.inf,
+        ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+    ),
+)
 
 
 def check_ranges(fields: Mapping[str, Any]) -> None:
@@ -236,10 +233,10 @@ def check_ranges(fields: Mapping[str, Any]) -> None:
     ...
     ValueError: adam_beta2=1.0 must be at least 0 and below 1.
     """
-    for name, words in RANGES.items():
-        value = fields.get(name)
-        if value is not None and not TESTS[words](value):
-            raise ValueError(f"{name}={value} must be {words}.")
+    for words, is_valid, names in RANGES:
+        for name in names:
+            if (value := fields.get(name)) is not None and not is_valid(value):
+                raise ValueError(f"{name}={value} must be {words}.")
     rate, decay = fields.get("learning_rate"), fields.get("weight_decay")
     if rate is not None and decay is not None and rate * decay >= 1:
         raise ValueError(
@@ -249,11 +246,7 @@ def check_ranges(fields: Mapping[str, Any]) -> None:
 
 
 def check_training_arguments(arguments: TrainingArguments, steps: int) -> None:
-    """Validate what would otherwise fail only after the data is prepared, or never.
-
-    Args:
-        arguments (`TrainingArguments`): Of the run.
-        steps (`int`): Optimizer steps of the run.
+    """Validate what would otherwise fail only after the data is prepared, or never, for a run of so many steps.
 
     Raises:
         ValueError: For a value out of range; float16 on a CPU; warm-up and decay that together are longer than the
