@@ -11,6 +11,16 @@ from .encoder_configuration import EncoderConfig, auto_map, strict
 
 # What other families set and XLM derives: property -> the field that decides it.
 DERIVED = {"intermediate_size": "emb_dim", "hidden_act": "gelu_activation", "type_vocab_size": "vocab_size"}
+# Fields of what is not built: field -> the only value, what others are. Of transformers' ways to summarise a sequence
+# the first token alone does not depend on padding.
+FIXED = {
+    "causal": (False, "is a decoder's"),
+    "is_encoder": (True, "is a decoder's"),
+    "asm": (False, "is an adaptive softmax, which is not built"),
+    "summary_type": ("first", "is not built, only 'first' is"),
+    "summary_use_proj": (True, "is not built, only True is"),
+    "summary_proj_to_labels": (True, "is not built, only True is"),
+}
 
 
 @strict
@@ -119,12 +129,8 @@ class HfeXLMConfig(EncoderConfig):
     def _check(self) -> None:
         super()._check()
         self._require("n_langs", self.n_langs > 0, "must be at least 1")
-        self._require("causal", not self.causal, "is a decoder's: leave it out, or use transformers' own class")
-        self._require("is_encoder", self.is_encoder, "is a decoder's: leave it out, or use transformers' own class")
-        self._require("asm", not self.asm, "is an adaptive softmax, which is not built: use transformers' own class")
-        # Of transformers' ways to summarise a sequence the only one that does not depend on padding.
-        for name, needed in (("summary_type", "first"), ("summary_use_proj", True), ("summary_proj_to_labels", True)):
-            self._require(name, getattr(self, name) == needed, f"is not built, only {needed!r} is: leave it out")
+        for name, (needed, rule) in FIXED.items():
+            self._require(name, getattr(self, name) == needed, f"{rule}: leave it out, or use transformers' own class")
         self._require("summary_first_dropout", 0 <= self.summary_first_dropout < 1, "must be a probability in [0, 1)")
         is_plain = self.position_embedding_type == "absolute" or not self.sinusoidal_embeddings
         self._require("sinusoidal_embeddings", is_plain, "has no effect on relative positions: leave it out")

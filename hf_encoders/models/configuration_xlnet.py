@@ -20,6 +20,17 @@ ABSENT = {
 }
 
 
+# Fields of what is not built: field -> the only value, what others are.
+FIXED = {
+    "attn_type": ("bi", "is a decoder's"),
+    "same_length": (False, "is a decoder's"),
+    "untie_r": (True, "shares biases between layers, which is not built"),
+    "bi_data": (False, "is is_reversed of forward here, one flag per sequence"),
+    "use_mems_train": (False, "is memory, which is not built"),
+    "summary_type": ("last", "is not built, only 'last' is"),
+}
+
+
 @strict
 class HfeXLNetConfig(EncoderConfig):
     r"""XLNet; the defaults are the released xlnet-large-cased. Fields as in `EncoderConfig`, and of `XLNetConfig`:
@@ -119,20 +130,10 @@ class HfeXLNetConfig(EncoderConfig):
             self.d_head = self.d_model // self.n_head
         is_whole = self.d_head == self.d_model // self.n_head
         self._require("d_head", is_whole, f"must be d_model / n_head = {self.d_model // self.n_head}: leave it out")
-        self._require(
-            "d_model", self.d_model % 2 == 0, "must be even: half of it are sines of distances, half cosines"
-        )
-        decoder = "is a decoder's: leave it out, or use transformers' own class"
-        self._require("attn_type", self.attn_type == "bi", decoder)
-        self._require("same_length", not self.same_length, decoder)
-        self._require("untie_r", self.untie_r, "shares biases between layers, which is not built: leave it out")
-        self._require(
-            "bi_data", not self.bi_data, "is is_reversed of forward here, one flag per sequence: leave it out"
-        )
-        memory = "is memory, which is not built: leave it out, or use transformers' own class"
-        self._require("use_mems_train", not self.use_mems_train, memory)
+        self._require("d_model", self.d_model % 2 == 0, "must be even: half are sines of distances, half cosines")
         self._require("clamp_len", self.clamp_len == -1 or self.clamp_len > 0, "must be at least 1, or -1 for none")
-        self._require("summary_type", self.summary_type == "last", "is not built, only 'last' is: leave it out")
+        for name, (needed, rule) in FIXED.items():
+            self._require(name, getattr(self, name) == needed, f"{rule}: leave it out, or use transformers' own class")
 
     @property
     def attention_probs_dropout_prob(self) -> float | int:

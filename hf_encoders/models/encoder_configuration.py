@@ -17,9 +17,8 @@ OLDEST_TRANSFORMERS = (5, 14)
 if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST_TRANSFORMERS:
     raise ImportError(
         f"the code of this checkpoint needs transformers {'.'.join(map(str, OLDEST_TRANSFORMERS))} or later, and this "
-        f"is {transformers.__version__}: upgrade, or leave out trust_remote_code=True: transformers' own class loads "
-        "the same files (those with relative positions excepted). Load model and tokenizer so for a pipeline too, and "
-        "pass them to it."
+        f"is {transformers.__version__}: upgrade, or leave out trust_remote_code=True, for a pipeline too: "
+        "transformers' own class loads the same files (those with relative positions excepted)."
     )
 from huggingface_hub.dataclasses import strict  # noqa: E402
 

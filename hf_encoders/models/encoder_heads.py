@@ -5,10 +5,7 @@ It has the forward pass, which names only its own arguments: those of the base m
 `with_inputs`. `_add_head` builds the modules, in the family's file where their names differ by family.
 """
 
-import inspect
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass
-from functools import wraps
 from typing import Any, ClassVar
 
 import torch
@@ -39,7 +36,7 @@ from .encoder_losses import (
     sequence_classification_loss,
     span_loss,
 )
-from .encoder_models import INPUTS, FlatEncoderOutput, check_ids, refuse_unknown_arguments
+from .encoder_models import INPUTS, FlatEncoderOutput, check_ids, refuse_unknown_arguments, with_inputs
 from .encoder_tokens import FlatTokens, on_host, places_of
 
 
@@ -56,25 +53,6 @@ class EncoderInputs(TransformersKwargs, total=False):
     inputs_embeds: torch.Tensor | None
 
 
-def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """Return a head's `forward` with the inputs `names` before its own arguments, in the signature and by position.
-
-    Trainer drops the columns of a dataset that the signature does not name.
-    """
-    signature = inspect.signature(forward)
-    first, *its_own, rest = signature.parameters.values()
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    inputs = [inspect.Parameter(name, kind, default=None, annotation=torch.Tensor | None) for name in names]
-    positional = [parameter.name for parameter in (*inputs, *its_own)]
-
-    @wraps(forward)
-    def named(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return forward(self, **dict(zip(positional, args, strict=False)), **kwargs)
-
-    named.__signature__ = signature.replace(parameters=[first, *inputs, *its_own, rest])
-    return named
-
-
 class EncoderHead:
     """An encoder, built by the family's `_add_encoder`, with a head."""
 
@@ -84,8 +62,8 @@ class EncoderHead:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if issubclass(cls, nn.Module) and "input_ids" not in inspect.signature(cls.forward).parameters:
-            cls.forward = with_inputs(cls.forward, cls.head_inputs)
+        if issubclass(cls, nn.Module):
+            cls.forward = with_inputs(cls.forward, cls.inputs)
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
@@ -222,12 +200,12 @@ class EncoderForTokenPrediction(EncoderHead):
     E)`, and `decoder`, the projection of that to the vocabulary. The decoder's weight is the first of the tied ones.
     """
 
+    classes_field = "vocab_size"
+
     @property
     def mlm_head(self) -> nn.Module:
         """Return the head."""
         return self.get_submodule(self.mlm_head_name)
-
-    classes_field = "vocab_size"
 
     @property
     def decoder_name(self) -> str:

@@ -3,8 +3,9 @@
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar
 
 import torch
@@ -79,8 +80,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
     # The terms that a pre-training loss is the sum of: name -> the argument of `forward` with its labels.
     loss_terms: ClassVar[dict[str, str]] = {}
-    # Arguments of the base model that `forward` of a head names, in the order of transformers' signature.
-    head_inputs: ClassVar[tuple[str, ...]] = INPUTS
+    # Arguments of the base model that every `forward` names, in the order of transformers' signature.
+    inputs: ClassVar[tuple[str, ...]] = INPUTS
     # Patterns of the names of all weights in a family's pooler and pre-training heads.
     pretraining_heads: tuple[str, ...] = ()
     unused_head_weights: frozenset[str] = frozenset()  # of those, the ones in the checkpoint that this class lacks
@@ -130,8 +131,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
 class EncoderModel:
     """Base model of a family, mixed into its class: border -> flat tokens -> layers -> border.
 
-    A family's class sets `embeddings`, `encoder` and, if it has one, `pooler`; one with modules of other names has its
-    own `embed`, `run_layers` and `longest_row`.
+    A family's class sets `embeddings`, `encoder` and `pooler`, or has its own `embed` and `run_layers`.
     """
 
     arguments: frozenset[str]  # names that `forward` takes
@@ -139,6 +139,7 @@ class EncoderModel:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.forward = with_inputs(cls.forward, cls.inputs)
         cls.arguments = arguments_of(cls)
 
     # `hidden_states[-1]` is recorded at the border; `last_hidden_state` may be flat.
@@ -213,7 +214,7 @@ class EncoderModel:
 
     def longest_row(self) -> int:
         """Tokens of the longest sequence that the position table has rows for."""
-        return self.config.max_position_embeddings - self.embeddings.first_position
+        return self.config.max_position_embeddings
 
     def _check_inputs(
         self,
@@ -257,6 +258,28 @@ class EncoderModel:
                 f"max_position_embeddings={self.config.max_position_embeddings} allows {self.longest_row()}: truncate "
                 f"(max_length={self.longest_row()}) or configure a longer table."
             )
+
+
+def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """Return a `forward` with the inputs `names` before its own arguments, in the signature and by position.
+
+    Trainer drops the columns of a dataset that the signature does not name.
+    """
+    signature = inspect.signature(forward)
+    if "input_ids" in signature.parameters:
+        return forward
+    first, *its_own, rest = signature.parameters.values()
+    its_own = [parameter for parameter in its_own if parameter.name not in names]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    inputs = [inspect.Parameter(name, kind, default=None, annotation=torch.Tensor | None) for name in names]
+    positional = [parameter.name for parameter in (*inputs, *its_own)]
+
+    @wraps(forward)
+    def named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, **dict(zip(positional, args, strict=False)), **kwargs)
+
+    named.__signature__ = signature.replace(parameters=[first, *inputs, *its_own, rest])
+    return named
 
 
 # --- checks of arguments ---

@@ -134,7 +134,7 @@ class HfeDistilBertPreTrainedModel(EncoderPreTrainedModel):
     pretraining_heads = (r"vocab_(transform|layer_norm|projector)\.(weight|bias)",)
     _no_split_modules = ["DistilBertEmbeddings", "DistilBertLayer"]
     # BERT's tokenizer makes token types: Trainer drops the columns of a dataset that the signature does not name.
-    head_inputs = ("input_ids", "attention_mask", "position_ids", "inputs_embeds")
+    inputs = ("input_ids", "attention_mask", "position_ids", "inputs_embeds")
 
     def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.distilbert = HfeDistilBertModel(self.config)

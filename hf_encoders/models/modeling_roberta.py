@@ -91,6 +91,10 @@ class HfeRobertaModel(EncoderModel, HfeRobertaPreTrainedModel):
         self.pooler = Pooler(config) if add_pooling_layer else None
         self.post_init()
 
+    def longest_row(self) -> int:
+        """Tokens of the longest sequence: the first positions are those of padding."""
+        return self.config.max_position_embeddings - self.embeddings.first_position
+
 
 class HfeRobertaForMaskedLM(EncoderForMaskedLM, HfeRobertaPreTrainedModel):
     """RoBERTa with the MLM head, its only pre-training head."""

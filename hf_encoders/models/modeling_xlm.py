@@ -96,6 +96,7 @@ class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
 
     config_class = HfeXLMConfig
     base_model_prefix = "transformer"
+    inputs = (*INPUTS[:2], "langs", *INPUTS[2:])
     mlm_head_name = "pred_layer"
     _input_embed_layer = "embeddings"
     pretraining_heads = (r"pred_layer\.proj\.(weight|bias)",)
@@ -114,21 +115,18 @@ class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
                 init.zeros_(module.weight[module.padding_idx])
 
 
-def mask_of_padding(
-    input_ids: torch.Tensor | None,
-    attention_mask: torch.Tensor | None,
-    cu_seq_lens: torch.Tensor | None,
-    pad_token_id: int | None,
-) -> torch.Tensor | None:
-    """The mask of padded rows that come without one, `(B, T)`: as many first tokens as a row has without padding ids.
+def with_mask_of_padding(arguments: dict[str, Any], pad_token_id: int | None) -> dict[str, Any]:
+    """Give padded rows that come without a mask one: as many first tokens as a row has without padding ids.
 
     As in transformers' XLM, and unlike other families, which take every token for a real one then.
     """
-    is_given = attention_mask is not None or cu_seq_lens is not None or pad_token_id is None
-    if is_given or input_ids is None or input_ids.dim() != 2:
-        return attention_mask
+    input_ids = arguments.get("input_ids")
+    is_given = any(arguments.get(name) is not None for name in ("attention_mask", "cu_seq_lens_q"))
+    if is_given or pad_token_id is None or input_ids is None or input_ids.dim() != 2:
+        return arguments
     lengths = (input_ids != pad_token_id).sum(dim=1, keepdim=True)
-    return torch.arange(input_ids.shape[1], device=input_ids.device) < lengths
+    mask = torch.arange(input_ids.shape[1], device=input_ids.device) < lengths
+    return arguments | {"attention_mask": mask}
 
 
 def zero_at_padding(hidden_states: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
@@ -164,21 +162,7 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         self.recorder = HiddenStateRecorder()
         self.post_init()
 
-    def longest_row(self) -> int:
-        """Tokens of the longest sequence that the position table has rows for."""
-        return self.config.max_position_embeddings
-
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        langs: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        cu_seq_lens_q: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> Any:
+    def forward(self, langs: torch.Tensor | None = None, **kwargs: Any) -> Any:
         r"""As in `EncoderModel`, and:
 
         Args:
@@ -202,20 +186,13 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         elif langs is not None and langs.device.type == "cpu":  # elsewhere the lookup itself checks, without a wait
             remedy = "take ids from config.lang2id"
             check_ids("langs", langs, self.config.n_langs, "n_langs", remedy)
-        attention_mask = mask_of_padding(input_ids, attention_mask, cu_seq_lens_q, self.config.pad_token_id)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q)
-        return super().forward(*inputs, langs=langs, **kwargs)
+        return super().forward(langs=langs, **with_mask_of_padding(kwargs, self.config.pad_token_id))
 
     def embed(
-        self,
-        tokens: FlatTokens,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        langs: torch.Tensor | None = None,
+        self, tokens: FlatTokens, *inputs: torch.Tensor | None, langs: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings `(N, D)`."""
+        input_ids, token_type_ids, position_ids, inputs_embeds = inputs
         words = embed_words(self.embeddings, tokens, input_ids, inputs_embeds)
         if self.has_positions:
             positions = tokens.columns(words.device) if position_ids is None else tokens.flatten_ids(position_ids)
@@ -259,16 +236,12 @@ def run_xlm_layer(
 
 
 class XLMHead:
-    """Mixed into each head: names `langs` in its signature, and finds padding before labels are looked at."""
-
-    head_inputs = (*INPUTS[:2], "langs", *INPUTS[2:])
+    """Mixed into each head: finds padding before labels are looked at."""
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> FlatEncoderOutput:
         """As in `EncoderHead`."""
         kwargs |= zip(INPUTS, inputs, strict=False)
-        names = ("input_ids", "attention_mask", "cu_seq_lens_q")
-        mask = mask_of_padding(*map(kwargs.get, names), self.config.pad_token_id)
-        return super().encode(**kwargs | {"attention_mask": mask})
+        return super().encode(**with_mask_of_padding(kwargs, self.config.pad_token_id))
 
 
 class HfeXLMWithLMHeadModel(XLMHead, EncoderForMaskedLM, HfeXLMPreTrainedModel):

@@ -131,12 +131,6 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
 
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        cu_seq_lens_q: torch.Tensor | None = None,
         order: torch.Tensor | None = None,
         is_reversed: torch.Tensor | None = None,
         queries: torch.Tensor | None = None,
@@ -163,22 +157,19 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         if queries is not None and (order is None or not kwargs.get("flat_output")):
             raise ValueError("queries is for the LM head: give order and labels to HfeXLNetLMHeadModel.")
         extra = {"order": order, "is_reversed": is_reversed, "queries": queries}
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q)
-        refuse_arguments_elsewhere(kwargs | {"position_ids": position_ids})
-        return super().forward(*inputs, **extra, **kwargs)
+        refuse_arguments_elsewhere(kwargs)
+        return super().forward(**extra, **kwargs)
 
     def embed(
         self,
         tokens: FlatTokens,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
+        *inputs: torch.Tensor | None,
         order: torch.Tensor | None = None,
         is_reversed: torch.Tensor | None = None,
         queries: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings of both streams `(N + P, D)`."""
+        input_ids, token_type_ids, _, inputs_embeds = inputs
 
         def flat(ids: torch.Tensor | None) -> torch.Tensor | None:
             return None if ids is None else tokens.flatten_ids(ids)
@@ -213,34 +204,28 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         table = sinusoids(tokens.longest, self.config.d_model, self.config.clamp_len, hidden_states)
         distances = self.dropout(table)
         hidden_states = with_padding_rows(hidden_states)
-        padded = tokens.pad(hidden_states[:num_tokens]) if output_hidden_states else None
-        for layer in self.layer:
-            if padded is not None:  # layers read what is recorded, so that it carries gradients
-                content = tokens.to(padded.device).flatten(padded)
-                hidden_states = torch.cat([content, hidden_states[num_tokens:]])
-            hidden_states = layer(hidden_states, distances, streams, output_attentions)
-            if padded is not None:
-                padded = self.recorder(padded, hidden_states[:num_tokens], tokens)
-        if padded is not None:
-            content = tokens.to(padded.device).flatten(padded)
-            hidden_states = torch.cat([content, hidden_states[num_tokens:]])
-        return self.dropout(first_rows(hidden_states, streams.num_rows))
 
-    def longest_row(self) -> int:
-        """Tokens of the longest sequence: any number."""
-        return self.config.max_position_embeddings
+        def with_content(padded: torch.Tensor) -> torch.Tensor:
+            return torch.cat([tokens.to(padded.device).flatten(padded), hidden_states[num_tokens:]])
+
+        if output_hidden_states:
+            padded = tokens.pad(hidden_states[:num_tokens])
+            hidden_states = with_content(padded)
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, distances, streams, output_attentions)
+            if output_hidden_states:  # layers read what is recorded, so that it carries gradients
+                padded = self.recorder(padded, hidden_states[:num_tokens], tokens)
+                hidden_states = with_content(padded)
+        return self.dropout(first_rows(hidden_states, streams.num_rows))
 
     def _check_inputs(
         self,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
+        *inputs: torch.Tensor | None,
         order: torch.Tensor | None = None,
         is_reversed: torch.Tensor | None = None,
         queries: torch.Tensor | None = None,
     ) -> None:
-        super()._check_inputs(input_ids, token_type_ids, None, inputs_embeds, order=order, queries=queries)
+        super()._check_inputs(*inputs, order=order, queries=queries)
         if order is None or order.is_meta:
             return
         if order.is_floating_point():
