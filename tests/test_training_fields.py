@@ -31,7 +31,7 @@ def test_arity_types_and_choices_are_those_of_transformers():
             continue
         assert (option.get("nargs"), option.get("const")) == (action.nargs, action.const), action.dest
         if action.dest == "debug":  # a list of an enumeration, which transformers' parser calls with each word
-            assert option["choices"] == [one.value for one in action.type]
+            assert option["choices"] == [choice.value for choice in action.type]
         elif action.dest == "optim":
             assert option["choices"] == [*OWN_OPTIMIZERS, *action.choices]
         elif action.dest not in COMPUTED_CHOICES:

@@ -76,17 +76,14 @@ class Initial:
         return {name: getattr(self.config, name) for name in names}
 
     def alone(self, steps: int) -> int:
-        """Return the steps in which new heads learn alone; of a share, the last step is the encoder's too.
-
-        Raises:
-            ValueError: If the encoder would never learn.
-        """
+        """Return the steps in which new heads learn alone; ValueError if the encoder would never learn."""
         alone = self._head_steps
         if alone >= max(steps, 1):
             raise ValueError(
                 f"head_steps={alone:g} (--head-steps): the run has {steps:,} steps, and the encoder would "
                 "not learn: give fewer, or a share below 1."
             )
+        # Of a share, the last step is the encoder's too.
         return min(math.ceil(alone * steps), steps - 1) if alone < 1 else int(alone)
 
     def check_output(self, output: str) -> None:
@@ -97,11 +94,7 @@ class Initial:
             )
 
     def tokenizer_name(self, name: str | None) -> str:
-        """Return the name of the tokenizer: `name`, or by default its own.
-
-        Raises:
-            ValueError: if both are there, and tokens have other ids.
-        """
+        """Return the name of the tokenizer, `name` or its own; ValueError if both are there and have other ids."""
         if name is None:
             return self.source
         try:
@@ -117,11 +110,7 @@ class Initial:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Return the facts that identify it, for `run.json`.
-
-        Raises:
-            ValueError: As `model`; and for `head_steps` where the checkpoint has all heads.
-        """
+        """The facts that identify it, for `run.json`; ValueError for `head_steps` where no head is new."""
         model, missing, _ = self._load(self.auto_class, self.config)
         if self.head_steps is not None and not missing:
             raise ValueError(
@@ -150,11 +139,7 @@ class Initial:
         return model
 
     def teacher(self) -> PreTrainedModel:
-        """Return the model with its masked-LM head, in float32.
-
-        Raises:
-            ValueError: as `model`, and for a checkpoint without the head.
-        """
+        """Return the model with its masked-LM head, in float32; ValueError for a checkpoint without it."""
         if type(self.config) not in transformers.AutoModelForMaskedLM._model_mapping:
             raise ValueError(
                 f"{self} is of {self.config.model_type}, which has no head for masked tokens, and the student learns "

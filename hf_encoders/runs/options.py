@@ -43,10 +43,7 @@ def recipe_names(begins_from: str | None = None) -> list[str]:
 
 
 def family_recipes() -> dict[str, dict[str, Any]]:
-    """Return the recipe of each family that stands for it, by `is_family_default`: its fields with its name.
-
-    `adapt` takes its objective for checkpoints of the family, and `quickstart` trains it.
-    """
+    """Return the recipe of each family that stands for it, by `is_family_default`: its fields with its name."""
     recipes = [{"name": name, **read_recipe(recipe_file(name))} for name in recipe_names()]
     return {recipe["family"]: recipe for recipe in recipes if recipe.get("is_family_default")}
 
@@ -59,11 +56,7 @@ def recipes_for_help(names: Iterable[str]) -> str:
 
 
 def recipe_file(name: str | Path) -> Path:
-    """Return the file of a shipped recipe by its name, or the file of this name.
-
-    Raises:
-        ValueError: if there is none, with the most similar name.
-    """
+    """Return the file of a shipped recipe by its name, or the file of this name; ValueError if there is neither."""
     shipped = RECIPES / f"{name}.yaml"
     path = shipped if shipped.is_file() else Path(name)
     if not path.is_file():
@@ -73,11 +66,7 @@ def recipe_file(name: str | Path) -> Path:
 
 
 def read_recipe(path: Path) -> Any:
-    """Return what the YAML file of a recipe says, unchecked.
-
-    Raises:
-        ValueError: if it is not YAML.
-    """
+    """Return what the YAML file of a recipe says, unchecked."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -155,10 +144,7 @@ def weight(word: str) -> tuple[str, float]:
 
 
 def text_objectives(in_transformers: bool = False) -> list[str]:
-    """Return the names of the objectives of running text that need nothing else, as their classes are written.
-
-    With `in_transformers`, only those that transformers has models for too.
-    """
+    """Return the objectives of running text that need nothing else, or those that transformers has models for too."""
     files = sorted((PACKAGE / "objectives").glob("*.py"))
     written = (values for file in files for values in literals_of_classes(f"objectives.{file.stem}"))
     of_text = (values for values in written if "name" in values and not values.keys() & {"turns_column", "needs"})

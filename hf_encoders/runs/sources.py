@@ -111,8 +111,8 @@ class Sources(dict[str, Source]):
         """Return what `--corpus` and `--language` say; `options` are of sources that other options name.
 
         Raises:
-            ValueError: for names and languages as `named_paths` and `languages_of`; and for a path that does not
-                exist, does not end like text, or is text next to a prepared corpus of the same source.
+            ValueError: for a wrong name or language, a path that does not exist or is no text, and text next to a
+                prepared corpus of the same source.
         """
         paths = named_paths(corpus, "--corpus")
         sources = cls()
@@ -189,13 +189,11 @@ class Sources(dict[str, Source]):
         for sampling in filter(None, recipe.samplings):
             sampling.check_names(self)
         if (levels := sorted(needed_levels(recipe))) and not self.are_prepared:
-            tokenizer = f"hf-encoders tokenizer --family {recipe.family} --input TEXT --output TOKENIZER"
             options = " ".join(PREPARED_BY[level] for level in levels)
-            corpus = f"hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS {options}"
             raise ValueError(
                 f"--corpus is text, and {recipe.name} masks units of {' and '.join(levels)}, which text does not "
-                f"mark. First make a tokenizer, `{tokenizer}`, and with it a corpus, `{corpus}` (for Chinese: "
-                "--language zh --word-segmenter jieba, and --lexicon jieba), and give both."
+                f"mark: make a tokenizer, and a corpus with `hf-encoders corpus {options}` (for Chinese also "
+                "--language zh --word-segmenter jieba), and give both."
             )
 
     def check_languages(self, config: EncoderConfig) -> None:
@@ -251,11 +249,7 @@ class Sources(dict[str, Source]):
         }
 
     def similar_words(self, tokenizer: PreTrainedTokenizerBase) -> SimilarWords:
-        """Return the tables of similar words next to the corpora as one; a word's similar ones are those of the first.
-
-        Raises:
-            ValueError: if a corpus has none, or it was made with another tokenizer.
-        """
+        """Return the tables of similar words next to the corpora as one; the first that has a word counts."""
         tables = []
         for source in self.values():
             folders = source.folders or {Path(file["filename"]).parent for file in source.documents.cache_files}
@@ -287,11 +281,6 @@ class Sources(dict[str, Source]):
         """Return the tokenizer and the sources with their documents; of text, both are made in the output folder.
 
         Each source with a name is prepared in a folder of its name below that of the corpus.
-
-        Args:
-            recipe (`Recipe`): Options of the tokenizer that is trained on text if `tokenizer_name` is None.
-            tokenizer_name (`str`, *optional*): Name or folder of the tokenizer.
-            output (`Path`): Folder of the run.
 
         Raises:
             ValueError: if a prepared corpus has no or another tokenizer, or its columns are not those of the others.
@@ -404,12 +393,9 @@ def prepared_text(
 
 
 def trained_tokenizer(recipe: Recipe, sources: Sources, directory: Path, is_used: bool) -> PreTrainedTokenizerBase:
-    """Return the recipe's tokenizer, trained on the text once and kept in the run's folder.
+    """Return the recipe's tokenizer, trained on the text and kept in the run's folder.
 
-    Train it again where text or settings differ, unless a run has used it.
-
-    Raises:
-        ValueError: if it was used, or the folder is not of this command.
+    It is trained again where text or settings differ, unless a run has used it; then they are refused.
     """
     text = {name: [str(Path(path).resolve()) for path in source.paths] for name, source in sources.items()}
     made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
@@ -453,18 +439,12 @@ def needed_levels(recipe: Recipe) -> set[str]:
 
 
 def warning_of_words(recipe: Recipe, language: str) -> str | None:
-    """Return a warning for text of a language without spaces that the run prepares, where words are masked.
-
-    >>> from hf_encoders.runs.recipe import load_recipe
-    >>> warning_of_words(load_recipe("bert-base"), "zh"), warning_of_words(load_recipe("macbert-base"), "de")
-    (None, None)
-    """
+    """Return a warning for text of a language without spaces that the run prepares, where words are masked."""
     if language not in UNSPACED_LANGUAGES or all("word" not in masking.levels for masking in recipe.maskings):
         return None
     return (
         f"{recipe.name} masks words, and {language} is written without spaces, so that each token counts as a word: "
-        "prepare a corpus with `hf-encoders corpus --word-segmenter jieba` (Chinese; in Python, with any "
-        "word_segmenter), and give it as --corpus."
+        "prepare a corpus with `hf-encoders corpus --word-segmenter jieba` (in Python, with any), and give it."
     )
 
 

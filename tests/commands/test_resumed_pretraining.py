@@ -5,15 +5,12 @@ import re
 import shutil
 
 import pytest
-import torch
 import yaml
-from transformers import TrainerCallback
 
 from hf_encoders.cli import main
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import train as pretrain_command
-from hf_encoders.runs.run import Run
-from tests.commands.pretrain_runs import TINY, pretrain, stopped_after, weights
+from tests.commands.pretrain_runs import TINY, pretrain, same_weights, stopped_after
 
 
 @pytest.fixture(scope="module")
@@ -23,56 +20,29 @@ def folder(pretrained):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["max_steps", "further phase"])
-def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folder, how, capsys, monkeypatch):
+def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folder, how, capsys):
     """Its steps stay as they were; what is killed of the rest and resumed is as if it had not been killed."""
-    output, words, recipe = f"longer {how}", [], dict(TINY)
-    first, last = TINY["phases"]
-    if how == "max_steps":
-        words = ["--max_steps", "10"]
-    else:
-        recipe["phases"] = [first, last, {"steps": 4, "length": 32, "examples": 4}]
-    (folder / "tiny.yaml").rename(folder / "kept.yaml")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    output, words, phases = f"longer {how}", ["--max_steps", "10"], TINY["phases"]
+    if how == "further phase":
+        words, phases = [], [*phases, {"steps": 4, "length": 32, "examples": 4}]
+    (folder / "extended.yaml").write_text(yaml.safe_dump({**TINY, "phases": phases}), encoding="utf-8")
     shutil.copytree(folder / "whole", folder / output)
-    used, make_trainer = [], Run.trainer
-
-    class Rates(TrainerCallback):
-        def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
-            used.append(optimizer.param_groups[0]["lr"])
-
-    def watched_trainer(*arguments):
-        trainer = make_trainer(*arguments)
-        trainer.add_callback(Rates())
-        return trainer
-
-    monkeypatch.setattr(Run, "trainer", watched_trainer)
-    try:
-        assert pretrain(folder, output, *words) == 0
-        printed = capsys.readouterr().out
-        assert "This run is extended from 6 to 10 steps (4 steps of 6 x 24 tokens, " in printed
-        # 3 steps of warm-up, then linear over 7: at step 6 of 10, 4 of these are left.
-        assert "Extended from 6 to 10 steps: the learning rate of step 6 is 0.00571 instead of 0." in printed
-        assert used == pytest.approx([0.01 * left / 7 for left in (4, 3, 2, 1)])
-        state = json.loads((folder / output / "checkpoint-10" / "trainer_state.json").read_text())
-        rates = {entry["step"]: entry["learning_rate"] for entry in state["log_history"] if "learning_rate" in entry}
-        assert [rates[step] for step in range(6, 11)] == pytest.approx(
-            [0.0025, *(0.01 * left / 7 for left in (4, 3, 2, 1))]
-        )
-        record = TrainingRecord.load(folder / output / "model")
-        assert record.schedule["optimizer steps"] == 10 and record.schedule["phases"].startswith("4 steps of 6 x 24")
-        after = weights(folder / output / "model")
-        assert any(not torch.equal(after[name], old) for name, old in weights(folder / "whole" / "model").items())
-        shutil.rmtree(folder / output / "checkpoint-10")
-        shutil.rmtree(folder / output / "model")
-        assert pretrain(folder, output, *words) == 0
-        assert re.search(r"Resuming from .*/checkpoint-8", capsys.readouterr().out)
-        again = weights(folder / output / "model")
-        assert all(torch.equal(after[name], again[name]) for name in after)
-        assert pretrain(folder, output, *words) == 0
-        assert "This run is finished" in capsys.readouterr().out
-    finally:
-        (folder / "kept.yaml").replace(folder / "tiny.yaml")
-    assert how != "max_steps" or pretrain(folder, output) == 2
+    assert pretrain(folder, output, *words, recipe="extended.yaml") == 0
+    printed = capsys.readouterr().out
+    assert "This run is extended from 6 to 10 steps (4 steps of 6 x 24 tokens, " in printed
+    # 3 steps of warm-up, then linear over 7: at step 6 of 10, 4 of these are left.
+    assert "Extended from 6 to 10 steps: the learning rate of step 6 is 0.00571 instead of 0." in printed
+    log = json.loads((folder / output / "checkpoint-10" / "trainer_state.json").read_text())["log_history"]
+    rates = {entry["step"]: entry["learning_rate"] for entry in log if "learning_rate" in entry}
+    assert [rates[step] for step in range(7, 11)] == pytest.approx([0.01 * left / 7 for left in (4, 3, 2, 1)])
+    record = TrainingRecord.load(folder / output / "model")
+    assert record.schedule["optimizer steps"] == 10 and record.schedule["phases"].startswith("4 steps of 6 x 24")
+    assert not same_weights(folder, "whole", output)
+    stopped_after(folder, output, f"{output} again", 8)
+    assert pretrain(folder, f"{output} again", *words, recipe="extended.yaml") == 0
+    assert re.search(r"Resuming from .*/checkpoint-8", capsys.readouterr().out)
+    assert same_weights(folder, output, f"{output} again")
+    assert how != "max_steps" or pretrain(folder, output) == 2, "a run cannot be shortened"
 
 
 def test_what_cannot_be_made_longer_is_left_as_it_is(folder, capsys):

@@ -175,6 +175,5 @@ def test_text_without_units_longer_than_words_is_refused_before_a_tokenizer_is_t
     assert pretrain(tmp_path, fields) == 2
     error = capsys.readouterr().err
     assert "--corpus is text, and run masks units of entity and phrase" in error
-    assert "`hf-encoders tokenizer --family bert --input TEXT --output TOKENIZER`" in error
-    assert "`hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS --lexicon FILE --phrases`" in error
+    assert "`hf-encoders corpus --lexicon FILE --phrases`" in error
     assert not (tmp_path / "run" / "tokenizer").exists()
