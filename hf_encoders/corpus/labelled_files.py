@@ -117,27 +117,16 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
 
 
 def read_json(path: Path) -> datasets.Dataset:
-    """Read SQuAD, if the file is one object with a list `data`; else JSON lines, or one list of objects.
-
-    Only the first of several lines is parsed twice: files may have gigabytes.
-    """
-    with path.open(encoding="utf-8-sig") as file:
-        filled = (line for line in file if line.strip())
-        first = next(filled, "")
-        if any(filled) and _is_json(first):
-            return read_json_rows(path)
-    content = _parsed(path.read_text(encoding="utf-8-sig"), f"{path}")
+    """Read SQuAD, if the file is one object with a list `data`; else JSON lines, or one list of objects."""
+    try:
+        content = _parsed(path.read_text(encoding="utf-8-sig"), f"{path}")
+    except ValueError as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise
+        return read_json_rows(path)  # of several lines, only the first was parsed
     if isinstance(content, dict) and isinstance(content.get("data"), list):
         return read_squad(path, content)
     return rows_of_objects(content if isinstance(content, list) else [content], path)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except json.JSONDecodeError:
-        return False
-    return True
 
 
 def read_json_rows(path: Path) -> datasets.Dataset:

@@ -161,15 +161,6 @@ def test_wrong_input_is_reported_in_one_line(
     assert not (tmp_path / "out" / "corpus.json").exists()
 
 
-def test_help_tells_units_and_defaults(capsys):
-    with pytest.raises(SystemExit) as finished:
-        corpus("--help")
-    assert finished.value.code == 0
-    help_text = " ".join(capsys.readouterr().out.split())
-    for part in ("(default: train)", "(default: en)", "4 bytes per token", "one core each (default: as many as"):
-        assert part in help_text
-
-
 def test_the_command_and_python_recognise_each_others_corpora(tokenizer_folder, text, tmp_path, capsys):
     from_python = AutoTokenizer.from_pretrained(tokenizer_folder)
     common = ("--input", text, "--tokenizer", tokenizer_folder, "--output")

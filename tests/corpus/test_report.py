@@ -26,7 +26,7 @@ def test_exact_counts(tokenizer):
     assert corpus_statistics(make_dataset(documents), tokenizer).unknown_share == 0
 
 
-@pytest.mark.parametrize("step", [1, 64, 1000])
+@pytest.mark.parametrize("step", [1, 64])
 def test_steps_do_not_change_the_counts(tokenizer, monkeypatch, step):
     documents = random_documents(200, seed=1)
     # Same tokens, other sentences: a copy. Another order: not one. Empty documents: copies of each other.
@@ -47,26 +47,7 @@ def test_a_corpus_without_a_document():
     assert "0 document(s)" in warnings_for(statistics)[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, []),
-        ({"documents": 1, "one_sentence_documents": 0, "duplicate_documents": 0}, ["blank line"]),
-        ({"documents": 80, "tokens": 4_000_000}, ["boundaries between documents"]),
-        ({"documents": 80, "tokens": 3_999_999}, []),
-        ({"tokens": 10**9}, []),
-        ({"dropped_duplicates": 1000}, []),
-        ({"one_sentence_documents": 50}, []),
-        ({"one_sentence_documents": 51}, ["split_sentences"]),
-        ({"duplicate_documents": 10}, []),
-        ({"duplicate_documents": 11}, ["Remove duplicates"]),
-        ({"unknown_share": 0.05}, []),
-        ({"unknown_share": 0.051}, ["Train a tokenizer"]),
-        ({"unknown_share": None}, []),
-        ({"unknown_share": 0.5, "duplicate_documents": 90}, ["Remove duplicates", "Train a tokenizer"]),
-    ],
-)
-def test_warnings_name_the_remedy(changes, expected):
+def test_warnings_name_the_remedy():
     numbers = {
         "documents": 100,
         "sentences": 900,
@@ -74,7 +55,21 @@ def test_warnings_name_the_remedy(changes, expected):
         "longest_sentence_tokens": 60,
         "unknown_share": 0.01,
     }
-    numbers |= {"one_sentence_documents": 3, "duplicate_documents": 1}
-    warnings = warnings_for(CorpusStatistics(**(numbers | changes)))
-    assert len(warnings) == len(expected)
-    assert all(remedy in warning for remedy, warning in zip(expected, warnings, strict=True))
+    numbers |= {"one_sentence_documents": 3, "duplicate_documents": 1, "unknown_share": 0.01}
+    for changes, expected in (
+        ({}, []),
+        ({"documents": 1, "one_sentence_documents": 0, "duplicate_documents": 0}, ["blank line"]),
+        ({"documents": 80, "tokens": 4_000_000}, ["boundaries between documents"]),
+        ({"documents": 80, "tokens": 3_999_999}, []),
+        ({"tokens": 10**9}, []),
+        ({"dropped_duplicates": 1000}, []),
+        ({"one_sentence_documents": 50, "duplicate_documents": 10, "unknown_share": 0.05}, []),
+        ({"one_sentence_documents": 51}, ["split_sentences"]),
+        ({"duplicate_documents": 11}, ["Remove duplicates"]),
+        ({"unknown_share": 0.051}, ["Train a tokenizer"]),
+        ({"unknown_share": None}, []),
+        ({"unknown_share": 0.5, "duplicate_documents": 90}, ["Remove duplicates", "Train a tokenizer"]),
+    ):
+        warnings = warnings_for(CorpusStatistics(**(numbers | changes)))
+        assert len(warnings) == len(expected), changes
+        assert all(remedy in warning for remedy, warning in zip(expected, warnings, strict=True))

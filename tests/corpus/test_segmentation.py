@@ -49,13 +49,13 @@ def test_blank_text_has_no_sentence(split, text):
     assert split(text) == []
 
 
-@pytest.mark.parametrize("language", ["", "EN", "english", "de-AT", "pt_BR", "e", "e1", "xx"])
+@pytest.mark.parametrize("language", ["", "EN", "de-AT", "e1", "xx"])
 def test_what_is_not_a_language_code_is_refused(language):
     with pytest.raises(ValueError, match=f"language='{language}'.*'de'"):
         split_sentences("One. Two.", language)
 
 
-@pytest.mark.parametrize("space", ["\xa0", "\u2009", "\u202f", "\u3000", "\x85", "\u2028"])
+@pytest.mark.parametrize("space", ["\xa0", "\u3000", "\x85", "\u2028"])
 def test_wide_whitespace_before_a_full_stop(space):
     # The library panics on these, with an exception that is not an Exception.
     assert split_sentences(f"It is plan A{space}. Go{space}on. End.") == [
@@ -75,20 +75,13 @@ def test_lone_surrogates_are_replaced_and_pairs_joined():
 LONG = 10**6
 HOSTILE = {
     "letters": "a" * LONG,
-    "words": "word " * (LONG // 5),
     "full_stops": "." * LONG,
-    "initials": "A." * (LONG // 2),
     "one_letter_sentences": "é. A" * (LONG // 4),
-    "open_brackets": "(" * LONG,
     "quotes": '"Hi." ' * (LONG // 6),
     "chinese_sentences": "你好世界。" * (LONG // 5),
     "chinese_without_end": "你好世界" * (LONG // 4),
     "emoji": "👩\u200d👧" * (LONG // 3),
-    "combining_marks": "e" + "\u0301" * LONG,
-    "nul": "\0" * LONG,
     "control": "\x01\x85\u2028 " * (LONG // 4),
-    "spaces": " " * LONG,
-    "line_breaks": "\n" * LONG,
     "wide_space_full_stop": "A\xa0." * (LONG // 3),
 }
 
