@@ -41,8 +41,9 @@ def assert_as_in_file(tokenizer, file):
     assert tokenizer.get_vocab() == expected.get_vocab()
 
 
-@pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "name"), [*zip(FAMILIES * 2, CLASSES, strict=False), ("bert", "Bert"), ("xlm", "Albert")]
+)
 def test_ids_are_those_of_the_file_whatever_the_class(family, name, tmp_path):
     source = folder_with_class(family, name, tmp_path / "source", padding_side="left")
     tokenizer = load_tokenizer(source)
@@ -81,9 +82,11 @@ def test_settings_that_disagree_with_the_file_have_no_effect(tmp_path):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_class_that_gives_the_same_ids_is_kept(family, tmp_path):
+def test_a_class_that_gives_the_same_ids_is_kept(family, tmp_path, monkeypatch):
     saved = train_tokenizer(TRAINED_ON, config_class_of(family), 300)
     saved.save_pretrained(tmp_path)
+    if family != "xlm":  # the file is not made a second tokenizer for comparison
+        monkeypatch.setattr(tokenizer_loading, "PreTrainedTokenizerFast", None)
     assert type(load_tokenizer(tmp_path)) is type(saved)
 
 
@@ -171,13 +174,6 @@ def test_a_null_prefix_is_an_empty_one(tmp_path, caplog):
         tokenizer = load_tokenizer(tmp_path)
         assert type(tokenizer) is type(saved) and "does not give the ids" not in caplog.text
         assert_as_in_file(tokenizer, tmp_path / "tokenizer.json")
-
-
-def test_the_file_is_not_made_a_second_tokenizer_for_comparison(tmp_path, monkeypatch):
-    saved = train_tokenizer(TRAINED_ON, config_class_of("bert"), 300)
-    saved.save_pretrained(tmp_path)
-    monkeypatch.setattr(tokenizer_loading, "PreTrainedTokenizerFast", None)
-    assert type(load_tokenizer(tmp_path)) is type(saved)
 
 
 @pytest.mark.parametrize("kind", ["Bertweet", "Phobert"])

@@ -93,17 +93,11 @@ def test_the_limit_is_spread_over_the_text():
         (["--held-out", "0.7"], "held_out_share=0.7"),
         (["--character-coverage", "2"], "character_coverage=2.0"),
         (["--vocab-size", "0"], "--vocab-size 0"),
-        (["--language", "German"], "language='German'"),
-        (["--streaming"], "--streaming is for --dataset"),
-        (["--input", "x.png"], "is a binary file, not text"),
-        (["--input", "x.csv"], "by its suffix, not text"),
-        (["--output", "/proc/out"], "/proc may not be written to"),
+        (["--add", "5"], "--add is for --extend"),
         (["--sampling-alpha", "0.5"], "--sampling-alpha is for sources with names"),
         (["--input", "en=text.txt", "text.txt"], "has no name, and en are names of sources"),
         (["--input", "en=text.txt", "--sampling-alpha", "0"], "alpha=0.0"),
-        (["--input", "en=text.txt", "--language", "de=de"], "--language de=de: give CODE"),
         (["--input", "en=text.txt", "gsw=empty.txt"], "source 'gsw' has no text"),
-        (["--input", "en="], "source 'en' has no path"),
     ],
 )
 def test_wrong_input_is_reported_in_one_line(text, tmp_path, capsys, monkeypatch, arguments, message):
@@ -111,8 +105,6 @@ def test_wrong_input_is_reported_in_one_line(text, tmp_path, capsys, monkeypatch
     Path("empty.txt").write_text("\n")
     Path("full").mkdir()
     Path("full", "notes").write_text("")
-    Path("x.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(50))
-    Path("x.csv").write_text("text,label\na,0\n")
     for option, value in (("--input", text), ("--output", "out"), ("--kind", "wordpiece")):
         if option not in arguments:
             arguments = [*arguments, option, value]
@@ -135,14 +127,6 @@ def test_an_existing_tokenizer_is_kept_until_a_new_one_is_whole(text, tmp_path, 
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert tokenizer(*common, 210, "--overwrite") == 0
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 210
-
-
-def test_help_tells_units_and_defaults(capsys):
-    with pytest.raises(SystemExit):
-        tokenizer("--help")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "wordpiece 30,522, bpe 50,265, unigram 30,000" in printed
-    assert "10**6 bytes of UTF-8" in printed and "(default: 0.01)" in printed
 
 
 def test_what_is_damaged_and_not_read_is_reported(tmp_path, capsys):
@@ -171,27 +155,11 @@ def test_text_without_spaces_is_measured_in_characters(tmp_path, capsys):
     assert "| - | 1.000 |" in capsys.readouterr().out
 
 
-def test_a_disk_that_is_full_in_the_end_is_reported_in_one_line(text, tmp_path, capsys, monkeypatch):
-    def no_space(*_, **__):
-        raise Exception("No space left on device (os error 28)")  # as the tokenizers library does
-
-    monkeypatch.setattr(BertTokenizer, "save_pretrained", no_space)
-    common = ("--kind", "wordpiece", "--input", text, "--output", tmp_path / "out", "--vocab-size", 200)
-    assert tokenizer(*common) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("hf-encoders tokenizer: No space left on device: free some space")
-    assert not (tmp_path / "out").exists()
-
-
 def test_two_processes_do_not_write_into_one_folder(text, tmp_path, capsys):
     common = ("--kind", "wordpiece", "--input", text, "--output", tmp_path / "out", "--vocab-size", 200)
     with locked(tmp_path / "out", "--output", wait=False):
         assert tokenizer(*common) == 2
         assert "another process writes there" in capsys.readouterr().err
-    (tmp_path / "out").mkdir(exist_ok=True)
-    (tmp_path / "out" / "_lock").write_bytes(b"")  # of a process that was killed
-    assert tokenizer(*common) == 0
-    assert "_lock" not in {path.name for path in (tmp_path / "out").iterdir()}
 
 
 @pytest.fixture

@@ -149,26 +149,15 @@ def test_wrong_options_are_refused_before_text_is_read(arguments, message, alone
     assert not (tmp_path / "out" / "tokenizer.json").exists()
 
 
-def test_options_of_an_extension_need_one(text, tmp_path, capsys):
-    command = ["tokenizer", "--kind", "bpe", "--input", text, "--output", str(tmp_path / "out"), "--add", "5"]
-    assert main(command) == 2
-    assert "--add is for --extend" in capsys.readouterr().err
-
-
-def test_nothing_stays_of_an_overwritten_checkpoint(alone, text, tmp_path):
+def test_nothing_stays_of_an_overwritten_checkpoint_and_a_killed_command(alone, text, tmp_path):
     source, out = checkpoint(FAMILIES[0], tmp_path / "start"), tmp_path / "out"
     assert extend(source, "--add", 1, "--input", text, "--output", out) == 0
     (out / "README.md").write_text("mine")
+    (out / UNFINISHED).mkdir()  # of a command that was killed
+    (out / UNFINISHED / "config.json").write_text("{")
     assert extend(alone, "--add", 1, "--input", text, "--output", out, "--overwrite") == 0
-    assert not (out / "config.json").exists() and not (out / "model.safetensors").exists()
+    assert not any((out / name).exists() for name in ("config.json", "model.safetensors", UNFINISHED))
     assert (out / "README.md").read_text() == "mine"
-
-
-def test_the_rest_of_a_killed_command_is_replaced(alone, text, tmp_path):
-    (tmp_path / "out" / UNFINISHED).mkdir(parents=True)
-    (tmp_path / "out" / UNFINISHED / "config.json").write_text("{")
-    assert extend(alone, "--add", 1, "--input", text, "--output", tmp_path / "out") == 0
-    assert not (tmp_path / "out" / UNFINISHED).exists() and not (tmp_path / "out" / "config.json").exists()
 
 
 @pytest.mark.parametrize("source", ["nowhere/at/all", "empty"])

@@ -188,12 +188,6 @@ class TestFrequency:
         assert new_entries(extend_vocabulary(tokenizer, {"é": 90, "ab": 5}, 3)) == ["ab"]
 
 
-def test_an_added_token_of_whole_words_that_ends_in_a_sign_is_not_counted():
-    tokenizer = train(next(family for family in FAMILIES if family.model_type == "bert"))
-    tokenizer.add_tokens([AddedToken("c++", single_word=True)])
-    assert count_words(["a c++ b"], tokenizer) == {"a": 1, "b": 1}
-
-
 def test_tokens_that_a_unigram_model_does_not_list():
     tokenizer = letters(models.Unigram, "ab")
     tokenizer.add_tokens(["<x>"])
@@ -229,9 +223,10 @@ def test_wrong_input(wordpiece, words, options, message):
         extend_vocabulary(wordpiece, words, **{"number": 3, **options})
 
 
-def test_other_tokenizers_are_refused(wordpiece, tokenizer):
+def test_an_added_token_of_whole_words_is_not_counted_and_wordpiece_refuses_it(wordpiece, tokenizer):
     with pytest.raises(ValueError, match="type WordLevel"):
         extend_vocabulary(tokenizer, {"w5": 9}, 1)
-    wordpiece.add_tokens([AddedToken("ab", single_word=True)])
+    wordpiece.add_tokens([AddedToken("ab", single_word=True), AddedToken("c++", single_word=True)])
+    assert count_words(["a c++ b"], wordpiece) == {"a": 1, "b": 1}
     with pytest.raises(ValueError, match="added token 'ab' .*without single_word"):
         extend_vocabulary(wordpiece, {"abc": 6}, 1)
