@@ -89,7 +89,8 @@ CELLS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     f"{OFTEN} times +": lambda counts: f"{counts['often_used_share']:.1%}",
 }
 OF_SIZES = ("entries", "vocab_size", "unknown", "tokens per word", "characters per token", "used", f"{OFTEN} times +")
-OF_SOURCES = ("MB", "share", "unknown", "tokens per word", "characters per token", "bytes per token", "used")
+OF_TEXTS = ("MB", "share")
+OF_SOURCES = (*OF_TEXTS, "unknown", "tokens per word", "characters per token", "bytes per token", "used")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -403,19 +404,10 @@ def _is_unspaced(lines: Sequence[str]) -> bool:
 def training_tables(report: Mapping[str, Any]) -> str:
     """Return the report of a trained tokenizer as a table, and one of its sources if there are several."""
     counts, run = report["statistics"], report["run"]
-    where = "held out" if report["is_held_out"] else "trained on"
-    cells = {name: cell(counts) for name, cell in CELLS.items() if name not in ("MB", "share")}
-    length = ("tokens per word", f"{cells['tokens per word']} ({where}, {counts['words'] or 0:,} words)")
-    if counts["words"] is None:
-        per_character = f"{1 / counts['characters_per_token']:.3f}"
-        length = ("tokens per character", f"{per_character} ({where}; a script without spaces)")
     parameters = (f"{n / 1e6:,.2f} M at width {width}" for width, n in counts["embedding_parameters"].items())
     rows = [
-        ("entries", f"{cells['entries']}; a model's vocab_size: {cells['vocab_size']}"),
-        ("unknown tokens", f"{cells['unknown']} ({where})"),
-        length,
-        ("characters per token", f"{cells['characters per token']} ({where})"),
-        ("entries used", f"{cells['used']}; {OFTEN} times or more: {cells[f'{OFTEN} times +']}"),
+        *((name, cell(counts)) for name, cell in CELLS.items() if name not in OF_TEXTS),
+        ("measured on", f"{counts['tokens']:,} tokens {'held out' if report['is_held_out'] else 'trained on'}"),
         ("embedding parameters", ", ".join(parameters)),
         ("trained on", f"{run['megabytes']:,.1f} MB, {run['distinct_words']:,} distinct words"),
         ("time", f"{run['counting_seconds']:,.1f} s to count, {run['learning_seconds']:,.1f} s to learn"),

@@ -43,10 +43,9 @@ def test_report_and_figures(text, tmp_path, capsys):
     used = {i for line in on_train for i in trained(line, add_special_tokens=False)["input_ids"]}
     assert figures["used_share"] == len(used - set(trained.all_special_ids)) / 195
     assert report["is_held_out"]
-    assert (
-        f"tokens per word       {figures['tokens_per_word']:.3f} (held out, {words:,} words)"
-        in capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert f"tokens per word       {figures['tokens_per_word']:.3f}\n" in printed
+    assert f"measured on           {len(ids):,} tokens held out\n" in printed
 
 
 def test_sizes_are_compared(text, tmp_path, capsys):
@@ -65,7 +64,7 @@ def test_a_short_text_is_measured_on_itself_and_says_so(tmp_path, capsys):
     common = ("--kind", "unigram", "--input", tmp_path / "a.jsonl", "--output", tmp_path / "out", "--cased")
     assert tokenizer(*common, "--vocab-size", 40) == 0
     printed = capsys.readouterr().out
-    assert "(trained on)" in printed and "warning: the text is too short to hold out a part" in printed
+    assert "tokens trained on\n" in printed and "warning: the text is too short to hold out a part" in printed
 
 
 def test_the_limit_is_spread_over_the_text():
@@ -144,11 +143,11 @@ def test_what_is_damaged_and_not_read_is_reported(tmp_path, capsys):
     assert reading["damaged_sentences"] > 300 and reading["sentences"] == 403
 
 
-def test_text_without_spaces_is_measured_in_characters(tmp_path, capsys):
+def test_text_without_spaces_has_no_words(tmp_path, capsys):
     (tmp_path / "zh.txt").write_text("中文字中文，人民中国。\n\n" * 40 + "with some English words\n", encoding="utf-8")
     common = ("--kind", "wordpiece", "--input", tmp_path / "zh.txt", "--output", tmp_path / "out")
     assert tokenizer(*common, "--vocab-size", 100) == 0
-    assert "tokens per character  1.000 (held out; a script without spaces)" in capsys.readouterr().out
+    assert "tokens per word       -\n" in capsys.readouterr().out
     figures = json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())["statistics"]
     assert figures["words"] is None and figures["tokens_per_word"] is None
     assert tokenizer(*common, "--overwrite", "--compare-sizes", 90, 100) == 0
