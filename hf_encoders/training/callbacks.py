@@ -215,16 +215,13 @@ def take_longer_schedule(trainer: Trainer, checkpoint: str) -> None:
     if state.max_steps == args.max_steps or args.max_steps <= 0:
         return
     before = trainer.optimizer.param_groups[0]["lr"]
-    rates = [
-        base * factor(schedule.last_epoch) for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
-    ]
-    for group, rate in zip(trainer.optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    schedule._last_lr = rates
-    if args.process_index == 0 and rates[0] != before:
+    schedule.last_epoch -= 1
+    schedule.step()  # sets the rates of the same step again, from its number alone
+    rate = trainer.optimizer.param_groups[0]["lr"]
+    if args.process_index == 0 and rate != before:
         print(
             f"Extended from {state.max_steps:,} to {args.max_steps:,} steps: the learning rate of step "
-            f"{state.global_step:,} is {rates[0]:.3g} instead of {before:.3g}.",
+            f"{state.global_step:,} is {rate:.3g} instead of {before:.3g}.",
             flush=True,
         )
 

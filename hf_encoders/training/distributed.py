@@ -92,15 +92,11 @@ def shard(accelerator: Accelerator, model: nn.Module) -> None:
     if not accelerator.is_fsdp2 or isinstance(model, FSDPModule):
         return
     plugin = accelerator.state.fsdp_plugin
-    for is_set, name, remedy in (
-        (plugin.cpu_ram_efficient_loading, "cpu_ram_efficient_loading", "leave it false, encoders fit in memory"),
-        (
-            plugin.activation_checkpointing,
-            "activation_checkpointing",
-            "use TrainingArguments.activation_checkpointing",
-        ),
+    for name, remedy in (
+        ("cpu_ram_efficient_loading", "leave it false, encoders fit in memory"),
+        ("activation_checkpointing", "use TrainingArguments.activation_checkpointing"),
     ):
-        if is_set:
+        if vars(plugin)[name]:
             raise ValueError(f"fsdp {name}=True: PreTrainingTrainer shards the model itself; {remedy}.")
     if accelerator.mixed_precision != "no":
         model.float()  # the optimizer updates float32 parameters
@@ -128,14 +124,12 @@ def any_process(flag: bool, device: torch.device | str) -> bool:
 
 
 def max_over_processes(number: int, device: torch.device | str) -> int:
-    """Return the maximum over all processes, each of which must call this.
+    """Return the maximum over all processes, each of which must call this; alone, `number` itself.
 
-    Args:
-        number (`int`): This process's; returned as it is without distributed training.
-        device (`torch.device` or `str`): Where the process group exchanges tensors (`TrainingArguments.device`).
+    `device` is where the process group exchanges tensors (`TrainingArguments.device`).
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return number
     tensor = torch.tensor(number, dtype=torch.int64, device=device)
     distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
-    return int(tensor.item())
+    return int(tensor)

@@ -54,8 +54,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             lose its epoch: make a second one with `redraw=False`.
 
     Raises:
-        ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process, `return_dict=False`
-            and weights of unknown terms; if a launcher started fewer processes or sharded less than asked for.
+        ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process and weights of
+            unknown terms; if a launcher started fewer processes or sharded less than asked for.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 self.label_names = [name for name in labels if name != "input_ids"]
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
-        callbacks = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
         self.health: HealthCallback | None = None
         if health:
+            callbacks = [each for each in self.callback_handler.callbacks if isinstance(each, HealthCallback)]
             self.health = health if isinstance(health, HealthCallback) else (callbacks or [HealthCallback()])[0]
             self.health.attach(self)
             # It waits for the device twice a step, for what the callback stops at.
@@ -119,18 +119,20 @@ class PreTrainingTrainer(FaultTolerantTrainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """As in `Trainer`; a model that is saved as several, in folders, loads itself."""
-        load_folder = getattr(self.model if model is None else model, "load_folder", None)
-        if load_folder is None or self.is_fsdp_enabled:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self._is_saved_as_several():
+            self.model.load_folder(resume_from_checkpoint)
         else:
-            load_folder(resume_from_checkpoint)
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_best_model(self) -> None:
         """As in `Trainer`; a model that is saved as several loads itself."""
-        if hasattr(self.model, "load_folder") and not self.is_fsdp_enabled:
+        if self._is_saved_as_several():
             self.model.load_folder(self.state.best_model_checkpoint)
         else:
             super()._load_best_model()
+
+    def _is_saved_as_several(self) -> bool:
+        return hasattr(self.model, "load_folder") and not self.is_fsdp_enabled
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -174,8 +176,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             loss = loss + self.loss_weights[name] * sums.nll / count
             values = sums.nll, sums.correct, sums.count, getattr(sums, "label_1", None)
             values = [sums.nll.new_full((), math.nan) if value is None else value.detach() for value in values]
-            values = torch.stack([value.float() for value in values]).to(self._running)
-            self._running[list(self.loss_terms).index(name)] += values
+            row = list(self.loss_terms).index(name)
+            self._running[row] += torch.stack([value.float() for value in values]).to(self._running)
         if counts and self.args.average_tokens_across_devices:
             loss = loss * self.accelerator.num_processes  # gradients are averaged over processes
         return (loss, outputs) if return_outputs else loss
@@ -328,7 +330,6 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             (self.label_smoother is not None, "label_smoothing_factor", "leave it 0"),
             (self.compute_loss_func is not None, "compute_loss_func", "use transformers.Trainer with it"),
             (self.args.n_gpu > 1, "n_gpu", "start one process per GPU with torchrun, or set CUDA_VISIBLE_DEVICES=0"),
-            (not self.model.config.return_dict, "return_dict=False", "leave it True in the configuration"),
         ):
             if is_set:
                 raise ValueError(f"{name}: PreTrainingTrainer computes the losses from the heads' outputs: {remedy}.")
@@ -380,13 +381,11 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         inputs, bounds = dict(inputs), inputs.get("cu_seq_lens_q")
         end = num_own if bounds is None else int(bounds[num_own])
         for name in self.label_names:
-            labels = inputs[name].clone()
-            is_packed_row = bounds is not None and labels.dim() == 2
-            if is_packed_row:
+            labels = inputs[name] = inputs[name].clone()
+            if bounds is not None and labels.dim() == 2:  # a packed row
                 labels[:, end:] = IGNORED
             else:
                 labels[num_own:] = IGNORED
-            inputs[name] = labels
         if num_own == 0 or "input_ids" not in self.loss_terms.values():
             return inputs
         if bounds is None:
