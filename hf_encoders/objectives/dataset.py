@@ -236,13 +236,12 @@ def with_options_of(source: Callable) -> Callable[[Callable], Callable]:
     return decorate
 
 
-def refuse_unknown_options(owner: object, options: dict[str, Any], known: Iterable[str]) -> None:
-    """Raise ValueError for an option that is not among `known`, with its name here."""
-    names = list(inspect.signature(type(owner)).parameters)
-    for name in sorted(options.keys() - set(known)):
-        start = f"{type(owner).__name__} takes no {name!r}: "
-        if name in NAMES_ELSEWHERE:
-            raise ValueError(f"{start}{NAMES_ELSEWHERE[name]}.")
-        if alike := difflib.get_close_matches(name, names, n=1, cutoff=0.75):
-            raise ValueError(f"{start}did you mean {alike[0]!r}?")
-        raise ValueError(f"{start}its options are {', '.join(names)}.")
+def refuse_unknown_options(owner: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ValueError for an option that is not among `known`, with its name here; `owner` is who has them."""
+    known = list(known)
+    for name in options:
+        if name not in known:
+            alike = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+            remedy = f"did you mean {alike[0]!r}?" if alike else f"its options are {', '.join(known) or 'none'}."
+            remedy = f"{NAMES_ELSEWHERE[name]}." if name in NAMES_ELSEWHERE else remedy
+            raise ValueError(f"{owner} has no option {name!r}: {remedy}")

@@ -89,8 +89,9 @@ class DataCollatorForMaskedLM:
             raise ValueError(
                 f"phase_masking={phase_masking!r} must be options of each phase: [{{}}, {{'unit': 'word'}}]."
             )
-        for options in (masking, *phase_masking):
-            refuse_unknown_options(self, options, signature(Masking).parameters)
+        refuse_unknown_options(type(self).__name__, masking, signature(type(self)).parameters)
+        for changed in phase_masking:
+            refuse_unknown_options("phase_masking", changed, signature(Masking).parameters)
         begin, end = sequence_ends(tokenizer)
         self.begin, self.end = np.array([begin]), np.array([end])
         self.masker = Masker(tokenizer, token_counts, similar_words, **masking)

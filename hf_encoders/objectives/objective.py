@@ -16,7 +16,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.word_starts import WordStarts
-from hf_encoders.objectives.dataset import NAMES_ELSEWHERE, EpochDataset, check_draws
+from hf_encoders.objectives.dataset import EpochDataset, check_draws, refuse_unknown_options
 from hf_encoders.objectives.masking import Masking
 
 
@@ -97,11 +97,8 @@ class Objective:
         """
         if not options:
             return self
-        known = [] if self.options_class is None else list(inspect.signature(self.options_class).parameters)
-        for name in options:
-            if name not in known:
-                remedy = f"its options are {', '.join(known)}" if known else "it has none: leave options out"
-                raise ValueError(f"options: {self.name} has no option {name!r}: {remedy}.")
+        known = () if self.options_class is None else inspect.signature(self.options_class).parameters
+        refuse_unknown_options(f"options: {self.name}", options, known)
         try:
             return type(self)(**options)
         except (TypeError, ValueError) as error:
@@ -188,10 +185,8 @@ class Objective:
             ("examples", self.example_options, examples, options_of_dataset),
             ("masking", self.masking_options, {**self.default_masking, **masking}, options_of_masking),
         ):
+            refuse_unknown_options(f"{key}: {self.name}", options, known)
             for name, value in options.items():
-                if name not in known:
-                    remedy = NAMES_ELSEWHERE.get(name, f"its options are {', '.join(known)}")
-                    raise ValueError(f"{key}: {self.name} has no option {name!r}: {remedy}.")
                 if isinstance(known[name].default, bool) and not isinstance(value, bool):
                     raise ValueError(f"{key}: {name}={value!r} must be true or false.")
             try:

@@ -18,7 +18,7 @@ Differs in: examples are independent, without memory; chunks are whole sentences
 and so is the reused text before them; the original reverses the second half of each batch.
 """
 
-import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -276,7 +276,7 @@ class DataCollatorForPermutationLM:
         for_transformers: bool = False,
         **permutation: Any,
     ):
-        refuse_unknown_options(self, permutation, (field.name for field in dataclasses.fields(Permutation)))
+        refuse_unknown_options(type(self).__name__, permutation, inspect.signature(type(self)).parameters)
         self.cls, self.sep = sequence_ends(tokenizer)
         self.padding = {
             "input_ids": mask_and_padding(tokenizer)[1],

@@ -21,6 +21,7 @@ and a chunk of two equal segments has no order.
 Papers: https://arxiv.org/abs/1810.04805 and https://arxiv.org/abs/1909.11942, section 3.1 of both.
 """
 
+import inspect
 import math
 import uuid
 from collections import deque
@@ -371,7 +372,7 @@ class DocumentChunks(CorpusDataset):
         dupe_factor: int | None = None,
         **rule: Any,
     ):
-        refuse_unknown_options(self, rule, ChunkRule.__dataclass_fields__)
+        refuse_unknown_options(type(self).__name__, rule, inspect.signature(type(self)).parameters)
         check_pair_length(max_length)
         self.rule, self.max_length = ChunkRule(**rule), max_length
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
@@ -421,7 +422,9 @@ class DocumentChunks(CorpusDataset):
                 if not file.exists():
                     cut = original_chunks if self.rule.original_code else whole_sentence_chunks
                     capacity, random = self.max_length - SPECIAL_TOKENS, generator(key, RandomStream.CHUNKS)
-                    np.save(file, cut(self.corpus, capacity, self.rule, random))
+                    unfinished = file.with_name(f"unfinished-{file.name}")
+                    np.save(unfinished, cut(self.corpus, capacity, self.rule, random))
+                    unfinished.rename(file)
                     outdated.unlink(missing_ok=True)
             chunks = np.load(file, mmap_mode="r").view(np.recarray)
             rotation = generator(key, RandomStream.CHUNK_ROTATION).integers(max(len(chunks), 1))

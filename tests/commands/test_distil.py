@@ -193,7 +193,7 @@ def wrong(folder: Path) -> Path:
         (["--temperature", "0"], {}, "options: temperature=0.0 must be a number above 0"),
         (["--family", "roberta"], {}, "family 'roberta': a bert teacher has students of the family distilbert"),
         ([], {"recipe": "long.yaml"}, "phases: examples of 25 tokens, and TEACHER .* takes 24: choose a recipe"),
-        ([], {"recipe": "named.yaml"}, "options: distillation has no option 'tempature': its options are soft"),
+        ([], {"recipe": "named.yaml"}, "options: distillation has no option 'tempature': did you mean"),
         ([], {"recipe": "deep.yaml"}, "model: 5 layers, and the teacher has 4: give fewer, or --fresh"),
         (["--layers", "0"], {"recipe": "deep.yaml"}, "--layers: 1 layers, and model: n_layers=5"),
         ([], {"teacher": "headless"}, "TEACHER .*headless' has no masked-LM head"),

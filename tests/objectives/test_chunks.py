@@ -224,7 +224,6 @@ class TestDataset:
         ("options", "draws"),
         [
             ({"dupe_factor": 2}, [0, 1, 0, 1, 0]),
-            ({"epochs_per_draw": 2}, [0, 0, 1, 1, 2]),
             ({"epochs_per_draw": 2, "dupe_factor": 2}, [0, 0, 1, 1, 0]),
         ],
     )

@@ -2,7 +2,6 @@ import dataclasses
 import inspect
 
 import datasets
-import numpy as np
 import pytest
 import torch
 from transformers import Trainer, TrainingArguments
@@ -86,15 +85,6 @@ def unpadded(batch):
     """Ids with what was masked put back, without padding."""
     tokens = batch["input_ids"].where(batch["labels"] == -100, batch["labels"])
     return [row[mask.bool()].tolist() for row, mask in zip(tokens, batch["attention_mask"], strict=True)]
-
-
-def test_chunks_are_one_text_for_masked_language_modelling_alone(tokenizer):
-    chunks = DocumentChunks(documents(), max_length=12, redraw=False)
-    batch = DataCollatorForMaskedLM(tokenizer)([chunks[i] for i in range(len(chunks))])
-    assert "token_type_ids" not in batch
-    for i, row in enumerate(unpadded(batch)):
-        tokens = np.concatenate(chunks[i].segments).tolist()
-        assert row == [1, *tokens[:10], 2]
 
 
 def test_examples_of_several_corpora_in_one_batch_draw_from_their_own(tokenizer):
@@ -256,7 +246,7 @@ def test_chunks_of_another_objective_are_refused(tokenizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mlm_probability": 0.15}, "takes no 'mlm_probability': it is mask_probability here"),
+        ({"mlm_probability": 0.15}, "Prediction has no option 'mlm_probability': it is mask_probability here"),
         ({"mask_probabilty": 0.2}, "did you mean 'mask_probability'"),
         ({"foo": 1}, "'foo': its options are tokenizer, .*pad_to_multiple_of, .*mask_probability, .*random_tokens"),
     ],

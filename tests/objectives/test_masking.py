@@ -227,14 +227,6 @@ def test_every_unit_is_as_likely_whatever_its_length(sizes):
         assert times.tolist() == [limit * len(orders)] * len(sizes)
 
 
-def test_word_starts_of_the_corpus_come_before_the_rule(tokenizer):
-    starts = np.zeros(22, dtype=np.uint8)
-    starts[[1, 6, 11, 16]] = 1  # words of five tokens
-    masker = Masker(tokenizer, unit="word", mask_probability=0.5, num_masked="nearest", word_starts=EveryThird)
-    for chosen in predicted_sets(masker, [CLS, *range(10, 30), SEP], 20, starts):
-        assert len(chosen) == 10 and all(set(range(i, i + 5)) <= set(chosen) for i in chosen if i % 5 == 1)
-
-
 def test_units_end_at_separators_unless_asked(tokenizer):
     """Two words, [SEP] between them, the second one beginning like the rest of a word."""
 
@@ -310,8 +302,6 @@ def test_units_of_each_level(tokenizer, unit):
     """With a number below every unit's length, each example has at most one unit; every unit comes."""
     masker = Masker(tokenizer, unit=unit, num_masked="nearest", mask_probability=1e-6)
     assert set(predicted_sets(masker, TEXT, 400, BITS)) - {()} == set(UNITS[unit])
-    mixed = Masker(tokenizer, units={unit: 1.0, "word": 0.0} if unit != "word" else {unit: 1.0})
-    assert predicted_sets(mixed, TEXT, 50, BITS) == predicted_sets(Masker(tokenizer, unit=unit), TEXT, 50, BITS)
 
 
 def test_the_unit_is_drawn_for_each_example(tokenizer):

@@ -9,10 +9,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from hf_encoders import (
-    DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
-    Dialogues,
     DocumentChunks,
     SentenceBlocks,
 )
@@ -172,15 +170,6 @@ def test_pairs_stay_within_a_source(tokenizer):
     assert {0, 1} <= set(labels)
 
 
-def test_labels_and_roles_go_with_their_dialogues_where_a_batch_crosses_passes(tokenizer):
-    turns = [[[i], [i + 1], [i + 2]] for i in range(10, 25, 3)]
-    mixed = MixedExamples({"talk": Dialogues(make_dataset(turns), 12)}, examples_per_epoch=8).at_epoch(0)
-    batch = DataCollatorForDialogueLM(tokenizer)(mixed[:])
-    alone = [DataCollatorForDialogueLM(tokenizer)([mixed[i]]) for i in range(8)]
-    for name in ("input_ids", "token_type_ids", "labels", "next_sentence_label"):
-        assert batch[name].tolist() == torch.cat([one[name] for one in alone]).tolist()
-
-
 def test_weights_of_zero_leave_a_source_out():
     mixed = mixture(weights={"en": 1, "de": 0, "gsw": 1})
     mixed.set_epoch(0)
@@ -194,18 +183,6 @@ def test_evaluation_is_always_that_of_the_first_epoch():
     first = [example.key for example in mixed[:]]
     mixed.set_epoch(3)
     assert [example.key for example in mixed[:]] == first
-
-
-def test_the_share_of_every_batch_is_that_of_the_mixture():
-    """Under a random sampler, within five standard errors of 40 batches of 9 drawn without replacement."""
-    mixed = MixedExamples({"en": Numbered(300), "de": Numbered(60)}, alpha=0.5)
-    order = torch.randperm(360, generator=torch.Generator().manual_seed(0)).view(40, 9).numpy()
-    mixed.set_epoch(0)
-    offsets = mixed.counts_before(1)
-    share = mixed.shares["de"]
-    found = (order < offsets[0]).mean(axis=1)
-    assert found.mean() == pytest.approx(share, abs=1 / 360)
-    assert found.std() == pytest.approx(math.sqrt(share * (1 - share) / 9), rel=5 / math.sqrt(80))
 
 
 @pytest.mark.parametrize(

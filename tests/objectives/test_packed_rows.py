@@ -67,34 +67,6 @@ def test_examples_are_those_of_the_padded_batch(make_tokenizer, objective, unit)
         assert torch.equal(packed[PAIR_LABELS[objective]], padded[PAIR_LABELS[objective]])
 
 
-def test_a_packed_next_sentence_batch_by_hand(tokenizer):
-    """Documents [[10, 11], [12]], [[20], [21, 22]], nothing masked; the second chunk's B is a random segment."""
-    documents = make_dataset([[[10, 11], [12]], [[20], [21, 22]]])
-    collator = DataCollatorForNextSentencePrediction(
-        tokenizer, packed=True, first_position=0, mask_replace_probability=0.0, random_replace_probability=0.0
-    )
-    labels = set()
-    for seed in range(12):
-        chunks = DocumentChunks(documents, 16, seed=seed, redraw=False, short_sequence_probability=0.0)
-        batch = collator([chunks[0], chunks[1]])
-        is_random = batch["next_sentence_label"].tolist()
-        second = [[20] if is_random[0] else [12], [12] if is_random[1] else [21, 22]]
-        if is_random[0]:
-            second[0] = batch["input_ids"][0, 4 : batch["cu_seq_lens_q"][1] - 1].tolist()
-            assert second[0] in ([20], [21, 22])
-        if is_random[1]:
-            second[1] = batch["input_ids"][0, batch["cu_seq_lens_q"][1] + 3 : -1].tolist()
-            assert second[1] in ([10, 11], [12])
-        rows = [[1, 10, 11, 2, *second[0], 2], [1, 20, 2, *second[1], 2]]
-        assert batch["input_ids"].tolist() == [rows[0] + rows[1]]
-        assert batch["cu_seq_lens_q"].tolist() == [0, len(rows[0]), len(rows[0]) + len(rows[1])]
-        assert batch["position_ids"].tolist() == [[*range(len(rows[0])), *range(len(rows[1]))]]
-        types = [0] * 4 + [1] * (len(rows[0]) - 4) + [0] * 3 + [1] * (len(rows[1]) - 3)
-        assert batch["token_type_ids"].tolist() == [types]
-        labels |= set(enumerate(is_random))
-    assert labels == {(0, 0), (0, 1), (1, 0), (1, 1)}
-
-
 def test_a_lone_sentence_has_one_separator_and_no_second_segment(tokenizer):
     collator = DataCollatorForSentenceOrderPrediction(tokenizer, max_length=16, packed=True)
     batch = collator([{"input_ids": [[10, 11]]}, {"input_ids": [[10], [11]]}])

@@ -87,7 +87,7 @@ def test_a_phase_is_masked_by_its_own_options(tokenizer):
 
 def test_phases_that_the_collator_does_not_know_are_refused(tokenizer):
     run = masked_run(({"unit": "word"}, {}, {"unit": "word"}))
-    with pytest.raises(ValueError, match="examples of phase 1, but phase_masking .* has 0 phases"):
+    with pytest.raises(ValueError, match="examples of phase 1, but phase_masking has 0"):
         DataCollatorForMaskedLM(tokenizer)(run[0])
 
 
