@@ -63,11 +63,7 @@ class Setting(NamedTuple):
 
 
 class Rows:
-    """Hold rows of text, masked once, from which all implementations take their batches.
-
-    Raises:
-        ValueError: If the text does not fill one batch.
-    """
+    """Hold rows of text, masked once, from which all implementations take their batches."""
 
     def __init__(self, documents: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, setting: Setting):
         rows, size = tokenized_rows(documents, tokenizer, setting.examples, setting.length), setting.batch_size

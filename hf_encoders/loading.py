@@ -40,9 +40,7 @@ SECONDS_TO_ANSWER = 10  # timeout for the Hub
 def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
     """Return the configuration of the checkpoint `--model`, of one of `CLASSES`; code in the checkpoint is not run.
 
-    Raises:
-        ValueError: if there is no configuration, it is of another kind of model, or of one that cannot do without
-            inputs that no command has, such as languages.
+    ValueError for one that cannot do without inputs that no command has, such as languages.
     """
     if classes not in CLASSES:
         raise ValueError(f"--classes {classes!r} must be one of {', '.join(CLASSES)}.")
@@ -67,9 +65,6 @@ def read_config(
     """Return the configuration in a directory, or of a repository on the Hub, as this package's own.
 
     Errors name the option that named it, and `other_family` is their remedy for a model of another family.
-
-    Raises:
-        ValueError: if there is none, or it is of another kind of model or of an adapter.
     """
     what, fields = name_for_errors(source, option), _config_fields(source, option)
     for name in ("auto_map", "custom_pipelines"):
@@ -103,7 +98,7 @@ def _unwritten_model_type(source: str | Path, fields: dict[str, Any]) -> str | N
         named = re.compile(rf"{prefix}(Model|For[A-Z]\w+|(With)?LMHeadModel)")
         if any(named.fullmatch(str(name)) for name in fields.get("architectures") or ()):
             return config_class.model_type
-    names, families = _weight_names(source), []
+    names, families = weight_names(source), []
     for config_class in configurations():
         base_model = family_classes()[config_class.AUTO_MAP["AutoModel"].rpartition(".")[2]]
         if any(name.startswith(f"{base_model.base_model_prefix}.") for name in names):
@@ -111,7 +106,7 @@ def _unwritten_model_type(source: str | Path, fields: dict[str, Any]) -> str | N
     return families[0] if len(families) == 1 else None
 
 
-def _weight_names(source: str | Path) -> list[str]:
+def weight_names(source: str | Path) -> list[str]:
     """Return the names of the weights in a safetensors file or an index of shards; none without either."""
     try:
         if file := optional_file(source, SAFE_WEIGHTS_NAME):
@@ -157,11 +152,8 @@ def optional_file(source: str | Path, name: str) -> Path | None:
 def is_local(source: str | Path, option: str | None = None) -> bool:
     """Return whether to look on this machine only: for a folder, or for a name while the Hub cannot be reached.
 
-    Without a network transformers would retry for a minute.
-
-    Raises:
-        ValueError: for a file, a path that does not exist, a name that the Hub does not have, and one that has not
-            been downloaded while the Hub cannot be reached.
+    Without a network transformers would retry for a minute. ValueError for a file, a path or name that does not exist,
+    and a name that has not been downloaded while the Hub cannot be reached.
     """
     what, name = name_for_errors(source, option), str(source)
     if Path(name).is_dir():
@@ -174,11 +166,7 @@ def is_local(source: str | Path, option: str | None = None) -> bool:
 
 
 def why_unreachable(name: str, what: str, repo_type: str | None = None) -> str | None:
-    """Return why the Hub cannot be asked for a repository, found with one request a minute; None if it answers.
-
-    Raises:
-        ValueError: if the name is invalid, or the Hub does not have it.
-    """
+    """Return why the Hub cannot be asked for a repository, by one request a minute; None if it answers."""
     try:
         return _failed_request(name, repo_type, minute=int(time.monotonic() / 60))
     except HFValidationError as error:
@@ -213,9 +201,6 @@ def load_weights(
 
     Those that it lacks are initialised randomly, and with `new_head` those of a head of another size. If it is False,
     the error names the option `--new-head`; None is for commands that do not have it.
-
-    Raises:
-        ValueError: for missing or damaged files, weights of other shapes or of fewer layers, and as `check_loaded`.
     """
     cannot = f"{option} {name!r} cannot be loaded as {auto_class.__name__}"
     _check_layers(name, config, option)
@@ -247,7 +232,7 @@ def _check_layers(name: str, config: PreTrainedConfig, option: str) -> None:
     """Refuse a number of layers that the weights do not have, before any is built."""
     # ALBERT's groups of layers, whose weights all its layers share.
     num_layers = getattr(config, "num_hidden_groups", config.num_hidden_layers)
-    numbers = [int(number) for key in _weight_names(name) for number in re.findall(r"\.(\d+)\.", key)]
+    numbers = [int(number) for key in weight_names(name) for number in re.findall(r"\.(\d+)\.", key)]
     if numbers and num_layers > max(numbers) + 1:
         raise ValueError(
             f"{option} {name!r}: config.json asks for {num_layers} layers, and the weights are of {max(numbers) + 1}: "

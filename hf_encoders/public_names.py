@@ -88,11 +88,7 @@ def public_names() -> list[str]:
 
 
 def public_value(name: str) -> Any:
-    """Return what `hf_encoders.<name>` is.
-
-    Raises:
-        AttributeError: if it is not public.
-    """
+    """Return what `hf_encoders.<name>` is; AttributeError if it is not public."""
     if name == "presets":
         return importlib.import_module("hf_encoders.objectives.presets")
     if name in MODULES:

@@ -48,11 +48,7 @@ def vocabulary_kinds() -> dict[str, tuple[str, int]]:
 
 
 def config_class_of(family: str) -> type["EncoderConfig"]:
-    """Return the configuration class of a family, by its `model_type`.
-
-    Raises:
-        ValueError: if there is no such family.
-    """
+    """Return the configuration class of a family, by its `model_type`; ValueError if there is none."""
     for config_class in configurations():
         if config_class.model_type == family:
             return config_class

@@ -70,11 +70,7 @@ def _why_not_writable(folder: Path) -> str | None:
 
 @contextmanager
 def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
-    """Lock a folder for one process, across all machines that see it; released when the process ends.
-
-    Raises:
-        ValueError: If another process has the lock and `wait` is False.
-    """
+    """Lock a folder for one process on all machines, until it ends; if it is locked, wait or raise ValueError."""
     folder = Path(folder)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)

@@ -123,11 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_settings(arguments: argparse.Namespace) -> list["Setting"]:
-    """Set what was not given, by device, and return every combination of the settings.
-
-    Raises:
-        ValueError: For CUDA, flash attention or masked-LM heads where there are none.
-    """
+    """Set what was not given, by device, and return every combination of the settings, if they are possible here."""
     import torch
     from transformers import AutoModelForMaskedLM
 

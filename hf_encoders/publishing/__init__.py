@@ -1,1 +1,1 @@
-"""The description of a model: its record, curves, card, checks, publication and export."""
+"""Describe, check, publish and export a model."""

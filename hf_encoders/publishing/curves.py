@@ -36,14 +36,10 @@ SOURCE_MARKERS = "v^<>sPXdp*"  # of the sources of a run, which have its colour
 
 @dataclass(frozen=True)
 class Curve:
-    """Hold the log of a run.
+    """Hold the log of a run: its name, `log_history` of `Trainer`, and known facts.
 
-    Args:
-        name (`str`): Name in pictures and tables.
-        entries (`list[dict]`): `log_history` of `Trainer`.
-        about (`dict`, *optional*): Known facts of the run: `hardware`, `software`, `recipe`, `seed`, `training`
-            (options of the command line that override the recipe), `corpus` and `unigram_cross_entropy` (nats per
-            token).
+    These are `hardware`, `software`, `recipe`, `seed`, `training` (options that override the recipe), `corpus` and
+    `unigram_cross_entropy` (nats per token).
     """
 
     name: str
@@ -77,15 +73,9 @@ class Curve:
         return list(dict.fromkeys(name for name in names if name.endswith("_loss") and name != "train_loss"))
 
     def points(self, metric: str, against: str = "steps") -> list[tuple[float, float]]:
-        """Return the finite values of a metric, `(x, value)` in the order of x.
+        """Return the finite values of a metric, `(x, value)` in the order of x, a step or one of `AXES`.
 
-        Args:
-            metric (`str`): Name in the log, such as `mlm_loss` or `eval_mlm_loss`.
-            against (`str`, *optional*, defaults to `"steps"`): `"steps"` of the optimizer, real `"tokens"`, or
-                `"minutes"` of training.
-
-        Raises:
-            ValueError: If the run did not log tokens or minutes.
+        ValueError if the run did not log tokens or minutes.
         """
         values = self._by_step(metric)
         if against == "steps" or not values:
@@ -113,13 +103,7 @@ class Curve:
 
 
 def read_run(path: Path) -> Curve:
-    """Read the log of a run: its output folder, one of its checkpoints, a `trainer_state.json` or a curve.
-
-    Of several checkpoints, the one with the most steps is read.
-
-    Raises:
-        ValueError: If there is no log, or a file is damaged.
-    """
+    """Read the log of a run: its output folder (the checkpoint with the most steps), a checkpoint, or a file."""
     files = [path]
     if path.is_dir():
         files = [path / TRAINER_STATE_NAME, *path.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
@@ -150,11 +134,7 @@ def about_run(folder: Path) -> dict[str, Any]:
 
 
 def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the entries and facts in a reference, or in a `trainer_state.json`, whose fact is the cross-entropy.
-
-    Raises:
-        ValueError: If there is no such file, or it is not a log or empty.
-    """
+    """Return the entries and facts in a reference, or in a `trainer_state.json`; ValueError where there are none."""
     if not file.is_file():
         raise ValueError(f"{file} does not exist: give the folder of a run, or a file with its log.")
     content = read_json(file, "use an earlier checkpoint's.")
@@ -177,11 +157,7 @@ def reference_file(name: str) -> Path:
 
 
 def read_reference(name: str) -> Curve:
-    """Read a reference curve, see `reference_file`.
-
-    Raises:
-        ValueError: If it does not exist.
-    """
+    """Read a reference curve, see `reference_file`; ValueError if it does not exist."""
     file = reference_file(name)
     if not file.is_file():
         names = ", ".join(reference_names()) or "none yet"
@@ -190,11 +166,7 @@ def read_reference(name: str) -> Curve:
 
 
 def save_reference(curve: Curve, name: str) -> Path:
-    """Write at most 100 evenly spaced logs, all evaluations and the known facts of a run as a reference.
-
-    Raises:
-        ValueError: If the name is invalid or taken.
-    """
+    """Write at most 100 evenly spaced logs, all evaluations and the known facts of a run as a new reference."""
     file = reference_file(name)
     if not re.fullmatch(r"[\w.-]+", file.stem):
         raise ValueError(f"--save-reference {name}: use letters, digits, '-', '_' and '.' only.")
@@ -218,11 +190,10 @@ def save_reference(curve: Curve, name: str) -> Path:
 
 
 def compare(run: Curve, reference: Curve) -> list[str]:
-    """Compare each loss that both logged at the same number of tokens; a sentence for each.
+    """Compare each loss that both logged at the same number of tokens, in means of five logs; a sentence for each.
 
-    Both are means of five logs. Runs that did not count tokens are compared at the same step, and longer runs at the
-    reference's end. The unigram cross-entropy of each text is subtracted from the loss of masked tokens if both are
-    known. If recipe or text differ, a further sentence says so, and no verdict is given.
+    Runs that did not count tokens are compared at the same step, and longer runs at the reference's end. The unigram
+    cross-entropy of its text is subtracted where both are known; no verdict is given where recipe or text differ.
     """
     is_counted = None not in (run.last("tokens_seen"), reference.last("tokens_seen"))
     against = "tokens" if is_counted else "steps"
@@ -304,17 +275,9 @@ def draw_runs(
 ) -> Path:
     """Write a picture with a panel for each loss term and one for the speed, with all runs in each.
 
-    Args:
-        runs (`Sequence[Curve]`): Drawn in colours; training as lines, evaluation as points.
-        path, title: File to write, and title of the picture.
-        against (`str`, *optional*, defaults to `"steps"`): `"steps"`, `"tokens"` or `"minutes"`.
-        reference (`Curve`, *optional*): Drawn dashed and black.
-        baselines (`dict`, *optional*): Name and value of the baseline of each loss term.
-        phases (`Sequence`, *optional*): Steps and name of each phase; of several, the beginnings are marked.
-        evaluated (`str`, *optional*): What all evaluations are of, where phases differ.
-
-    Raises:
-        ValueError: If a run did not log the horizontal axis, or none logged a loss.
+    Training is drawn as lines, evaluation as points, `reference` dashed and black. `against` is of `AXES`; `baselines`
+    are name and value by loss term; of several `phases`, steps and name, the beginnings are marked; `evaluated` says
+    what all evaluations are of, where phases differ. ValueError if no loss, or not the horizontal axis, was logged.
     """
     styles = [(run, f"C{i % 10}", "-", "o") for i, run in enumerate(runs)]
     styles += [(reference, "black", "--", "x")] if reference is not None else []
@@ -368,8 +331,7 @@ def draw(
 ) -> Path:
     """Write a picture of panels one below the other, each with the label of its vertical axis.
 
-    `changes` are places on the horizontal axis, marked in all panels, and what begins there; `log_x` makes that axis
-    logarithmic, with a tick at each point.
+    `changes` are marked in all panels, with what begins there; `log_x` has a tick at each point.
     """
     import matplotlib
 

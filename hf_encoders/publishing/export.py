@@ -171,11 +171,9 @@ WRITERS: dict[str, Callable[[PreTrainedModel, str, Path], None]] = dict(
 
 
 def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> Difference:
-    """Compare the outputs of an export and its model on rows of several lengths.
+    """Compare the outputs of an export and its model on rows of several lengths; RuntimeError if they differ.
 
-    Raises:
-        RuntimeError: With the largest difference, if it is more than `FP32_TOLERANCE` of the largest output; for
-            safetensors-bf16, with a weight that is not exactly the rounded original.
+    In bfloat16 every weight has to be exactly the rounded original.
     """
     if form == "onnx":
         run = _onnx_reader(folder)

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from hf_encoders import models
-from hf_encoders.loading import check_loaded, optional_file, read_config
+from hf_encoders.loading import check_loaded, optional_file, read_config, weight_names
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.secrets import home_folder, homes_in, secrets_in
 from hf_encoders.registration import configurations, family_classes
@@ -83,8 +83,7 @@ def complete_tokenizer_config(directory: Path) -> None:
 def published_files(directory: Path) -> set[str]:
     """Return the names of the files that belong to the model and its submodels, or to the adapter, in a directory.
 
-    Raises:
-        ValueError: If an index, config.json or modules.json names files outside of the directory.
+    ValueError if an index, config.json or modules.json names files outside of the directory.
     """
     names = {*TOKENIZER_FILES, *OTHER_FILES}
     if (directory / "config.json").is_file():
@@ -101,13 +100,9 @@ def published_files(directory: Path) -> set[str]:
 
 
 def module_files(source: str | Path) -> dict[str, Path]:
-    """Return the files of sentence-transformers' modules (pooling, normalisation, lengths, prompts) by their names.
+    """Return the files of sentence-transformers' modules of a checkpoint, in a folder or on the Hub, by their names.
 
-    Args:
-        source (`str` or `Path`): A checkpoint in a folder or on the Hub.
-
-    Raises:
-        ValueError: If modules.json is damaged, or names code of others, a pickle or a file outside of the folder.
+    ValueError if modules.json is damaged, or names code of others, a pickle or a file outside of the folder.
     """
     if (index := optional_file(source, MODULES_FILE)) is None:
         return {}
@@ -130,12 +125,7 @@ def module_files(source: str | Path) -> dict[str, Path]:
 
 
 def copy_modules(source: str | Path, directory: Path) -> None:
-    """Copy sentence-transformers' modules of the checkpoint that a model was made from, or print why not.
-
-    Args:
-        source (`str` or `Path`): The checkpoint, in a folder or on the Hub.
-        directory (`Path`): That of the model, with its tokenizer.
-    """
+    """Copy sentence-transformers' modules of the checkpoint that a model was made from, or print why not."""
     try:
         files = module_files(source)
     except ValueError as error:
@@ -169,11 +159,7 @@ def written_config(directory: Path) -> dict[str, Any]:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """Return the names of the safetensors files that loaders read: one, or the shards of the index.
-
-    Raises:
-        ValueError: If there are none, or the index cannot be read or names files outside of the directory.
-    """
+    """Return the names of the safetensors files that loaders read: one, or the shards of the index."""
     index = directory / INDEX_FILE
     # As in transformers, the single file is read where both exist.
     if (directory / WEIGHTS_FILE).exists():
@@ -200,11 +186,7 @@ def code_references(written: dict[str, Any]) -> dict[str, Any]:
 
 
 def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
-    """Return the names of the Python files, present or not, that config.json's classes are defined in and import.
-
-    Raises:
-        ValueError: If a reference is not a `module.Class` of a file in the directory.
-    """
+    """Return the names of the Python files, present or not, that config.json's classes are defined in and import."""
     names = set()
     for where, reference in code_references(written).items():
         if where == TOKENIZER_CODE or (isinstance(reference, str) and ELSEWHERE in reference):
@@ -267,10 +249,7 @@ def leads_out(directory: Path, name: str) -> bool:
 
 
 def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Finding]:
-    """Yield tokens and home folders in files, of weights in metadata and names; tokens and this user's home as errors.
-
-    Some of the files may have new content, in `texts`.
-    """
+    """Yield tokens and home folders in files, or in their `texts`; tokens and this user's home are errors."""
     for name in sorted(names):
         text = (texts or {}).get(name) or _text_of(directory / name)
         for line, what in secrets_in(text):
@@ -298,11 +277,7 @@ def _text_of(path: Path) -> str:
 
 
 def saved_head(config: EncoderConfig, head: str | None = None) -> str:
-    """Return the Auto class of the saved head, such as `AutoModelForMaskedLM`, or `head`.
-
-    Raises:
-        ValueError: If the family does not have the head, or `architectures` does not name one.
-    """
+    """Return the Auto class of the saved head, such as `AutoModelForMaskedLM`, or `head`, if the family has it."""
     served = [auto_class for auto_class in config.AUTO_MAP if auto_class != "AutoConfig"]
     if head is not None:
         if head not in served:
@@ -339,23 +314,18 @@ def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel
 
 
 def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
-    """Load a checkpoint with this package's class, in float32 and eval mode; without a pooler if it was not saved.
-
-    Raises:
-        ValueError: If parameters of the head are not in the weights, or see `check_loaded`.
-    """
-    kind = family_classes()[class_name(read_config(source), auto_class)]
-    ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if may_have_pooler(kind) else [{}]
-    for arguments in ways:
-        model, keys = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)
-        new = sorted(keys["missing_keys"])
-        if not new:
-            check_loaded(model, keys["unexpected_keys"], str(source))
-            return model.eval()
-    raise ValueError(
-        f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "
-        "they would be randomly initialised. Fine-tune that head first, or choose the one that was saved."
-    )
+    """Load a checkpoint with this package's class, in float32 and eval mode; without a pooler if it was not saved."""
+    kind, arguments = family_classes()[class_name(read_config(source), auto_class)], {}
+    if may_have_pooler(kind) and not any("pooler" in name for name in weight_names(source)):
+        arguments = {"add_pooling_layer": False}
+    model, keys = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)
+    if new := sorted(keys["missing_keys"]):
+        raise ValueError(
+            f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "
+            "they would be randomly initialised. Fine-tune that head first, or choose the one that was saved."
+        )
+    check_loaded(model, keys["unexpected_keys"], str(source))
+    return model.eval()
 
 
 def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:

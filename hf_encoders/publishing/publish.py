@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
 from hf_encoders.inputs import first_line, is_language_code
@@ -106,9 +106,7 @@ def check_files(directory: Path, tokenizer: Path) -> Iterator[Finding]:
 def check_loading(directories: list[Path], trust_remote_code: bool = False) -> Iterator[Finding]:
     """Check that each directory loads in a process without this package and gives the same outputs as here.
 
-    It is loaded with `trust_remote_code=True` and, if the configuration is native, by plain transformers. Outputs may
-    differ by `FP32_TOLERANCE` of the largest. Code that is not identical to this package's runs with
-    `trust_remote_code` only.
+    Code that is not identical to this package's runs with `trust_remote_code` only.
     """
     loads: list[Load] = []
     for directory in directories:
@@ -134,12 +132,10 @@ def check_loading(directories: list[Path], trust_remote_code: bool = False) -> I
 
 def check_card(text: str, record: TrainingRecord, files: set[str]) -> Iterator[Finding]:
     """Check a card's metadata, and that its pictures are in `files`; list facts that were not recorded."""
+    block = REGEX_YAML_BLOCK.search(text)
     try:
-        ModelCard(text, ignore_metadata_errors=True)
-        # `ModelCard` drops a model-index that it cannot read.
-        block = REGEX_YAML_BLOCK.search(text)
-        metadata = (yaml.safe_load(block.group(2)) if block else None) or {}
-    except Exception as error:  # PyYAML's, through huggingface_hub
+        metadata = dict((yaml.safe_load(block.group(2)) if block else None) or {})
+    except (yaml.YAMLError, TypeError, ValueError) as error:
         problem = f"has no readable metadata ({first_line(error)})"
         yield Finding(True, f"{CARD_FILE} {problem}: correct the YAML between ---.")
         return

@@ -141,11 +141,7 @@ class TrainingRecord:
 
     @classmethod
     def load(cls, source: str | Path) -> "TrainingRecord":
-        """Read the record of a checkpoint in a folder or on the Hub; an empty one where there is none.
-
-        Raises:
-            ValueError: If the file is not a record, or `source` is neither a folder nor a name on the Hub.
-        """
+        """Read the record of a checkpoint in a folder or on the Hub; an empty one where there is none."""
         if (path := optional_file(source, RECORD_FILE)) is None:
             return cls()
         try:
@@ -233,10 +229,7 @@ SIGNATURE = re.compile(r"\n*<!-- card ([0-9a-f]{16}) -->\s*\Z")
 def make_model_card(
     model: PreTrainedModel, record: TrainingRecord, name: str, has_curve: bool = False, has_modules: bool = False
 ) -> ModelCard:
-    """Make the card of a saved model from the facts of its training.
-
-    `name` is its repository or folder; the picture of its losses and modules of sentence-transformers may be in it.
-    """
+    """Make the card of a saved model, in repository or folder `name`, from the facts of its training."""
     config = model.config
     head = auto_class_of(config, [type(model).__name__])
     fields = config.to_dict()

@@ -110,11 +110,7 @@ def outputs_of(model: PreTrainedModel, batch: Tensors) -> Tensors:
 
 
 def difference(outputs: Tensors, expected: Tensors, attention_mask: torch.Tensor) -> Difference:
-    """Compare outputs at real tokens; at padding they have no meaning.
-
-    Raises:
-        ValueError: If names or shapes differ.
-    """
+    """Compare outputs at real tokens; at padding they have no meaning. ValueError if names or shapes differ."""
     shapes = [{name: tuple(value.shape) for name, value in tensors.items()} for tensors in (outputs, expected)]
     if shapes[0] != shapes[1] or not expected:
         raise ValueError(f"the outputs are {shapes[0]}, but should be {shapes[1]}.")
@@ -176,13 +172,9 @@ def loads_of(directory: Path, model: PreTrainedModel, head: str) -> list[Load]:
 
 
 def load_elsewhere(loads: list[Load]) -> list[Loaded]:
-    """Do all loads in a fresh process, offline and without this package.
+    """Do all loads in a fresh process, offline and without this package, in which code of the directories runs.
 
-    Code in the directories runs there. The process gets no tokens, neither from variables nor from the file of
-    `hf auth login`, and imports nothing from the current directory.
-
-    Raises:
-        RuntimeError: If the process cannot start.
+    It gets no tokens, of variables or of the file of `hf auth login`, and imports nothing from the current directory.
     """
     if not loads:
         return []
@@ -234,11 +226,7 @@ def environment_without_secrets(home: str) -> dict[str, str]:
 
 
 def verify_loading(directory: Path, model: PreTrainedModel) -> None:
-    """Load a directory in a fresh process, compare the outputs with its model's, and print the differences.
-
-    Raises:
-        RuntimeError: If a load fails or gives other outputs.
-    """
+    """Load a directory in a fresh process and print the differences of outputs; RuntimeError for others."""
     loads = loads_of(directory, model.eval(), saved_head(read_config(directory)))
     for load, loaded in zip(loads, load_elsewhere(loads), strict=True):
         if problem := loaded.problem(load):

@@ -121,12 +121,7 @@ for head, source, target, labels in argument["fine_tunes"]:
 
 
 class Answers(NamedTuple):
-    """What another process saw.
-
-    Attributes:
-        seen (`dict[str, Any]`): by `"way/Auto class"`; see the snippets.
-        outputs (`dict[str, torch.Tensor]`): by `"way/Auto class/field"`.
-    """
+    """What another process saw, by `"way/Auto class"`, and outputs by `"way/Auto class/field"`; see the snippets."""
 
     seen: dict[str, Any]
     outputs: dict[str, torch.Tensor]
@@ -140,15 +135,9 @@ class Answers(NamedTuple):
 class SavedFamily(NamedTuple):
     """All checkpoints of a family, and what other processes made of them.
 
-    Attributes:
-        family: the family.
-        folders: by key, which is the saved head (an Auto class) or the type of relative positions.
-        outputs: expected outputs, by key.
-        first: a process without the package: `trusted_auto_classes` with `trust_remote_code=True`, in ways
-            `trusted/<key>`; all with no flag for absolute positions, `plain/<key>`; fine-tuning, `tuned/<folder>`.
-        tuned_folders: what the first process saved again.
-        second: another process without the package, on `tuned_folders`: the saved head, with `trust_remote_code=True`
-            and with no flag; ways as in `first`.
+    Folders and expected outputs are by key: the saved head (an Auto class) or the type of relative positions. Ways of
+    the processes are `trusted/<key>`, `plain/<key>` (no flag) and `tuned/<folder>`. The first one saves what it tuned,
+    and the second loads that.
     """
 
     family: Family

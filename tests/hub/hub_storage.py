@@ -16,11 +16,7 @@ class HubError(ValueError):
     """A request that the hub refuses."""
 
     def __init__(self, status: int, message: str, code: str = "", sha: str = "") -> None:
-        """Refuse with an HTTP status and a message that the client prints.
-
-        `code` is the `X-Error-Code` by which huggingface_hub picks its exception: `RepoNotFound`, `RevisionNotFound`
-        or `EntryNotFound`. `sha` is the commit looked into, so that the client remembers that a file is not there.
-        """
+        """Refuse with an HTTP status, a message, the `X-Error-Code` of an exception, and the commit looked into."""
         super().__init__(message)
         self.status = status
         headers = {"X-Error-Code": code, "X-Repo-Commit": sha}

@@ -45,6 +45,7 @@ from tests.hub.hub_storage import (
 # Settings of the parent that would lead a child away from this hub, or to a cache outside its HF_HOME.
 _OFFLINE_SETTINGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 READ_ONLY = "hf_without_rights"
+OWNER = "user"  # of repositories created without a namespace
 _CACHE_SETTINGS = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_MODULES_CACHE")
 
 
@@ -59,21 +60,12 @@ def online() -> Iterator[None]:
 
 
 class LoopbackHub:
-    """A Hub server on 127.0.0.1, on a port the system chooses; use it as a context manager.
+    """A Hub server on 127.0.0.1, on a port the system chooses; use it as a context manager."""
 
-    Args:
-        owner (`str`, *optional*, defaults to `"user"`): Account that owns repositories created without a namespace.
-
-    Attributes:
-        lfs_suffixes (`tuple[str, ...]`): Ends of names of files that clients must upload through LFS.
-        requests (`list[str]`): `"METHOD /path status"` of every request answered so far.
-    """
-
-    def __init__(self, owner: str = "user") -> None:
+    def __init__(self) -> None:
         """Start without repositories; the port is bound on entering the context."""
-        self.owner = owner
-        self.lfs_suffixes: tuple[str, ...] = ()
-        self.requests: list[str] = []
+        self.lfs_suffixes: tuple[str, ...] = ()  # of files that clients must upload through LFS
+        self.requests: list[str] = []  # "METHOD /path status"
         self._large_files: dict[str, bytes] = {}
         self._failures: list[tuple[str, int]] = []
         self._repositories: dict[str, Repository] = {}
@@ -154,7 +146,7 @@ class LoopbackHub:
     def _route(self, method: str, segments: list[str], query: dict[str, str], body: bytes) -> Answer:
         match method, segments:
             case "GET", ["api", "whoami-v2"]:
-                return json_answer({"type": "user", "name": self.owner, "fullname": self.owner, "orgs": []})
+                return json_answer({"type": "user", "name": OWNER, "fullname": OWNER, "orgs": []})
             case "POST", ["api", "validate-yaml"]:
                 return card_answer(parse(body)["content"])
             case "POST", ["api", "repos", "create"]:
@@ -194,7 +186,7 @@ class LoopbackHub:
     def _create(self, request: dict[str, Any]) -> Answer:
         if request.get("type", "model") != "model":
             raise HubError(400, f"type {request['type']!r} is not served by this test hub; create a model repository")
-        repo_id = f"{request.get('organization') or self.owner}/{request['name']}"
+        repo_id = f"{request.get('organization') or OWNER}/{request['name']}"
         # An existing repository is a conflict, and yet the client reads the url out of that answer.
         if repo_id in self._repositories:
             return json_answer({"error": f"{repo_id} already exists", "url": f"{self.endpoint}/{repo_id}"}, 409)

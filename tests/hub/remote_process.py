@@ -21,15 +21,9 @@ from tests.forked_python import python_c
 
 # Caches and modes of the parent that would let a child see more, or less, than the test put there.
 FOREIGN_SETTINGS = (
-    "HF_ENDPOINT",
-    "HF_HUB_CACHE",
-    "HF_HUB_OFFLINE",
-    "HF_MODULES_CACHE",
-    "HF_TOKEN",
-    "HUGGINGFACE_HUB_CACHE",
-    "TRANSFORMERS_CACHE",
-    "TRANSFORMERS_OFFLINE",
-)
+    "HF_ENDPOINT", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_MODULES_CACHE", "HF_TOKEN", "HUGGINGFACE_HUB_CACHE",
+    "TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE",
+)  # fmt: skip
 
 BLOCK_PACKAGE = """
 import sys
@@ -80,21 +74,10 @@ with open(sys.argv[2], "w", encoding="utf-8") as file:
 def run_without_package(
     snippet: str, home: Path, argument: Any = None, environment: dict[str, str] | None = None, timeout: float = 240
 ) -> Any:
-    """Run `snippet` where `import hf_encoders` raises, with caches of its own below `home`.
+    """Run `snippet`, which sets `result`, where `import hf_encoders` raises, in `home` and with caches there.
 
-    Args:
-        snippet (`str`): Python; reads `argument`, sets `result`.
-        home (`Path`): HF_HOME and working folder of the process; made if it is not there.
-        argument (*optional*): JSON value.
-        environment (`dict[str, str]`, *optional*): all variables of the process, such as
-            `LoopbackHub.environment(home)`; None means those of this process, without network.
-        timeout (`float`): seconds.
-
-    Returns:
-        `result`, a JSON value.
-
-    Raises:
-        AssertionError: if the process ends with an error; its message is what the process wrote to stderr.
+    `environment` is that of the process, such as `LoopbackHub.environment(home)`; None is this one, without network.
+    An AssertionError has what the process wrote to stderr.
     """
     script = "\n".join([BLOCK_PACKAGE, READ_ARGUMENT, dedent(snippet), "check_package_is_absent()", WRITE_RESULT])
     return _run(script, home, argument, environment or offline_environment(home), timeout)

@@ -16,8 +16,6 @@ from hf_encoders.commands import publish as publish_command
 from hf_encoders.publishing import publish as publishing
 from hf_encoders.publishing.publish import plan_publication, publish
 from hf_encoders.publishing.record import TrainingRecord, signed
-
-# All by one name: the families are compared by identity, and `.tiny_checkpoints` would be another module.
 from tests.hub.auto_class_loads import LOAD, Job, ask_other_process
 from tests.hub.loopback_hub import READ_ONLY
 from tests.hub.tiny_checkpoints import (

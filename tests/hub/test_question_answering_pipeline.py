@@ -68,13 +68,7 @@ for name in argument["sources"]:
 
 
 class Remote(NamedTuple):
-    """What a process without the package answered, by family from folders, and from a hub; and what it saved.
-
-    Attributes:
-        folders: saved here, by family.
-        answers: by family, and by `user/bert`, a repository with the same model.
-        saved_again: by family, folders that the pipeline was saved to.
-    """
+    """What a process without the package answered, by family and from `user/bert`; and folders that it saved to."""
 
     folders: dict[str, Path]
     answers: dict[str, dict[str, Any]]

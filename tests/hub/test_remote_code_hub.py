@@ -104,14 +104,9 @@ train("tokens", Trainer, *jobs["tokens"], [], hub_strategy="end", save_strategy=
 
 
 class Pushed(NamedTuple):
-    """Repositories of the three families, pushed twice each, and what other processes loaded from them.
+    """Repositories `user/<family>`, pushed twice each, and what another process loaded from main and the first commit.
 
-    Attributes:
-        hub: holds `user/<family>`.
-        folder: has `again/<family>`, what one of them saved.
-        outputs: of the MLM heads pushed first and second, by family.
-        shas: commits after the first push of model and tokenizer, and after the second of the model, by family.
-        answers: by family, ways `main` and `first`.
+    It saved `again/<family>`. Outputs and commits are of the first push and of the second.
     """
 
     hub: LoopbackHub
@@ -155,10 +150,9 @@ def pushed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Pushed
 def load_elsewhere(
     hub: LoopbackHub, folder: Path, jobs: dict[str, tuple[Family, dict[str, dict]]]
 ) -> dict[str, Answers]:
-    """Load `user/<name>` through all Auto classes, in one process with an empty cache.
+    """Load `user/<name>` in one process with an empty cache, and save it to `folder/again/<name>`.
 
-    `jobs` holds by name the family and, by way, the arguments of `from_pretrained`. What is loaded first is saved to
-    `folder/again/<name>`.
+    `jobs` holds by name the family and, by way, the arguments of `from_pretrained`.
     """
 
     def job(name: str) -> Job:
@@ -220,13 +214,7 @@ def test_model_and_tokenizer_load_from_main_and_from_a_pinned_commit(pushed: Pus
 
 
 class Trained(NamedTuple):
-    """Repositories that `Trainer` pushed to, and what a process without the package found at each commit.
-
-    Attributes:
-        hub: holds `user/<job>`.
-        outputs: folder with `<job>`, the output folder of its Trainer.
-        answers: by job, ways `<sha>` of every commit but the empty first one.
-    """
+    """Repositories `user/<job>` that `Trainer` pushed to, and what was loaded from each commit, by job and `<sha>`."""
 
     hub: LoopbackHub
     outputs: Path

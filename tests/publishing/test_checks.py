@@ -140,13 +140,13 @@ def test_a_padding_id_of_another_is_worth_a_warning(directory):
 
 @pytest.mark.processes
 def test_code_that_computes_something_else_or_needs_the_package_is_found(directory, forked_loads):
-    model, tokens = directory / "modeling_bert.py", directory / "encoder_tokens.py"
-    text, place = model.read_text(), "return self.decoder(self.transform(hidden_states))"
-    assert place in text
-    model.write_text(text.replace(place, f"return 1.01 * {place.removeprefix('return ')}"))
+    blocks, tokens = directory / "encoder_blocks.py", directory / "encoder_tokens.py"
+    text, scores = blocks.read_text(), "self.decoder(self.transform(hidden_states))"
+    assert scores in text
+    blocks.write_text(text.replace(scores, f"1.01 * {scores}"))
     (error,) = errors(check_loading([directory], trust_remote_code=True))
     assert "without hf_encoders, trust_remote_code=True: outputs differ by up to" in error
-    model.write_text(text)
+    blocks.write_text(text)
     tokens.write_text(tokens.read_text() + "\nimport hf_encoders\n")
     (error,) = errors(check_loading([directory], trust_remote_code=True))
     assert "trust_remote_code=True" in error and "hf_encoders" in error
