@@ -177,29 +177,22 @@ def metrics(output, name):
     return json.loads((output / "results.json").read_text())["summary"][name]
 
 
-def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch):
-    words = (*on(bert, files, tmp_path), *QUICK)
+def test_results_are_not_overwritten_unasked_nor_lost_when_a_run_fails(bert, files, tmp_path, monkeypatch):
+    words, output = (*on(bert, files, tmp_path), *QUICK), tmp_path / "out"
     finetune(*words)
-    with pytest.raises(ValueError, match="seed-0 exists already"):
-        finetune(*words)
-    with pytest.raises(ValueError, match=r"results.json exists already"):
-        finetune(*words, "--seeds", 1)
-    (tmp_path / "out" / "seed-0" / "old").touch()
-    with pytest.raises(ValueError, match="--label-column"):
-        finetune(*words, "--overwrite", "--label-column", "lable")
-    assert (tmp_path / "out" / "seed-0" / "old").exists()
+    for options, message in (
+        ((), "seed-0 exists already"),
+        (("--seeds", 1), "results.json exists already"),
+        (("--overwrite", "--label-column", "lable"), "--label-column"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            finetune(*words, *options)
+    (output / "seed-0" / "old").touch()
     with monkeypatch.context() as patch:
         patch.setattr(report, "make_record", lambda *arguments: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             finetune(*words, "--overwrite")
-    assert (tmp_path / "out" / "seed-0" / "old").exists() and not (tmp_path / "out" / "_seed-0").exists()
-    finetune(*words, "--overwrite")
-    assert not (tmp_path / "out" / "seed-0" / "old").exists()
-
-
-def test_what_is_finished_is_kept_when_a_later_seed_fails(bert, files, tmp_path, monkeypatch):
-    words = (*on(bert, files, tmp_path), *QUICK)
-    finetune(*words)
+    assert (output / "seed-0" / "old").exists() and not (output / "_seed-0").exists()
     train = runs.finetune
 
     def fail_at_one(task, tokenizer, settings, seed, folder):
@@ -208,13 +201,13 @@ def test_what_is_finished_is_kept_when_a_later_seed_fails(bert, files, tmp_path,
         return train(task, tokenizer, settings, seed, folder)
 
     monkeypatch.setattr(runs, "finetune", fail_at_one)
-    with pytest.raises(ValueError, match="diverged"):
-        finetune(*words, "--seeds", 1, "--overwrite")
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert [one["seed"] for one in results["seeds"]] == [0], "nothing has replaced it yet"
-    with pytest.raises(ValueError, match="diverged"):
-        finetune(*words, "--seeds", 2, 1, "--overwrite")
-    assert [one["seed"] for one in json.loads((tmp_path / "out" / "results.json").read_text())["seeds"]] == [2]
+    for seeds, finished in (((1,), [0]), ((2, 1), [2])):  # nothing replaces the results before a seed is finished
+        with pytest.raises(ValueError, match="diverged"):
+            finetune(*words, "--seeds", *seeds, "--overwrite")
+        results = json.loads((output / "results.json").read_text())
+        assert [of_seed["seed"] for of_seed in results["seeds"]] == finished
+    finetune(*words, "--overwrite")
+    assert not (output / "seed-0" / "old").exists()
 
 
 def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkeypatch):

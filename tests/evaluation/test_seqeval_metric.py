@@ -47,12 +47,14 @@ def test_default_mode_takes_any_scheme(metric, scheme):
 
 def test_tags_of_bilou_and_bmes_are_known(metric):
     """Neighbours of one type are two entities, which seqeval's own default mode takes for one, or leaves out."""
-    references = ["B-PER L-PER B-PER L-PER U-LOC U-LOC", "B-ORG M-ORG E-ORG O U-LOC O"]
-    predictions = ["B-PER L-PER B-PER L-PER U-LOC O", "B-ORG M-ORG E-ORG O O O"]
-    references, predictions = ([text.split() for text in texts] for texts in (references, predictions))
-    found = metric.compute(predictions=predictions, references=references)
-    assert [found[f"{name}_number"] for name in ("LOC", "ORG", "PER")] == [3, 1, 2]
-    assert (found["overall_precision"], found["overall_recall"]) == (1.0, 4 / 6)
+    references = [
+        ["B-PER", "L-PER", "B-PER", "L-PER", "U-LOC", "U-LOC"],
+        ["B-ORG", "M-ORG", "E-ORG", "O", "U-LOC", "O"],
+    ]
+    predictions = [[*references[0][:5], "O"], [*references[1][:4], "O", "O"]]
+    metrics = metric.compute(predictions=predictions, references=references)
+    assert [metrics[f"{name}_number"] for name in ("LOC", "ORG", "PER")] == [3, 1, 2]
+    assert (metrics["overall_precision"], metrics["overall_recall"]) == (1.0, 4 / 6)
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,12 @@
-"""The fine-tuning examples run on the user's files, and their own data is what they say."""
+"""The fine-tuning examples run on the user's files."""
 
 import json
-import runpy
-from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
-from tests.end_to_end.test_examples import EXAMPLES, run_example
+from tests.end_to_end.test_examples import run_example
 from tests.finetuning.tiny import save_encoder, sentences
 from tests.hub.tiny_checkpoints import BERT
-
-
-def load(name):
-    return SimpleNamespace(**runpy.run_path(str(EXAMPLES / f"{name}.py")))
 
 
 @pytest.mark.parametrize(
@@ -36,35 +29,3 @@ def test_examples_take_files(name, labels, metric, tmp_path):
     )  # fmt: skip
     assert metric in output
     assert (tmp_path / "out" / "model.safetensors").exists()
-
-
-@pytest.mark.slow
-def test_pairs_are_a_function_and_a_description_of_its_module():
-    data = load("finetune_pairs").functions_and_descriptions()
-    counts = {label: data["train"]["label"][:].count(label) for label in ("its own", "another's")}
-    assert min(counts.values()) > 0.4 * len(data["train"])
-    assert len(data["test"]) > 300
-
-
-@pytest.mark.slow
-def test_similarity_is_five_times_the_share_of_words_kept():
-    data = load("finetune_similarity").altered_sentences()
-    for row in data["test"].to_list()[:200]:
-        kept = row["label"] / 5 * len(row["text"].split())
-        common = Counter(row["text"].split()) & Counter(row["text_pair"].split())
-        assert len(row["text"].split()) == len(row["text_pair"].split())
-        assert round(kept) == pytest.approx(kept)
-        assert common.total() >= round(kept)  # words drawn in exchange may be among the sentence's too
-        if row["label"] == 5:
-            assert sorted(row["text"].split()) == sorted(row["text_pair"].split())
-
-
-@pytest.mark.slow
-def test_choices_have_four_endings_and_one_is_right():
-    example = load("finetune_multiple_choice")
-    described = {(words, text) for module in example.documented_functions() for words, text in module}
-    data = example.functions_and_choices()
-    assert len(data["test"]) > 300
-    for row in data["test"].to_list()[:200]:
-        assert len(set(row["endings"])) == 4
-        assert (row["prompt"], row["endings"][row["label"]]) in described
