@@ -6,9 +6,7 @@ from transformers import Trainer
 
 from hf_encoders import (
     DataCollatorForDialogueLM,
-    DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
-    DataCollatorForPermutationLM,
     DataCollatorForSentenceOrderPrediction,
     Dialogues,
     DocumentChunks,
@@ -17,16 +15,9 @@ from hf_encoders import (
     HfeAlbertForPreTraining,
     HfeBertConfig,
     HfeBertForPreTraining,
-    HfeRobertaConfig,
-    HfeRobertaForMaskedLM,
-    HfeXLNetConfig,
-    HfeXLNetLMHeadModel,
     PreTrainingTrainer,
-    ReusedChunks,
-    SentenceBlocks,
 )
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
-from tests.families import fields_of
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
 
@@ -37,19 +28,16 @@ SIZES = {
     **NO_DROPOUT,
     "initializer_range": 0.2,
 }
+# Those of pairs, from text to batch; `test_normalisation` has the others.
 OBJECTIVES = {
-    "mlm": (HfeRobertaForMaskedLM, HfeRobertaConfig, DataCollatorForMaskedLM, SentenceBlocks),
     "nsp": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForNextSentencePrediction, DocumentChunks),
     "dialogue": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForDialogueLM, Dialogues),
-    "plm": (HfeXLNetLMHeadModel, HfeXLNetConfig, DataCollatorForPermutationLM, ReusedChunks),
     "sop": (HfeAlbertForPreTraining, HfeAlbertConfig, DataCollatorForSentenceOrderPrediction, DocumentChunks),
 }
 # Number of documents and seed that give so many examples.
 CORPORA = {
-    "mlm": {32: (36, 2), 60: (75, 2)},
     "nsp": {32: (26, 0), 60: (44, 2)},
     "dialogue": {32: (28, 2), 60: (58, 2)},
-    "plm": {32: (26, 0), 60: (44, 2)},
     "sop": {32: (26, 0), 60: (44, 2)},
 }
 
@@ -68,7 +56,7 @@ def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrain
     more = {"embedding_size": 10, "classifier_dropout_prob": 0.0} if objective == "sop" else {}
     arguments = {"max_steps": 3, "learning_rate": 0.5, "lr_scheduler_type": "constant", "optim": "sgd", **settings}
     return trainer_class(
-        model=model_class(config_class(**fields_of(config_class, SIZES), **more)),
+        model=model_class(config_class(**SIZES, **more)),
         args=training_arguments(folder, save_strategy="no", logging_steps=1, **arguments),
         train_dataset=train_set,
         eval_dataset=eval_set,
@@ -80,7 +68,7 @@ def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrain
 def trained(*args, **arguments):
     trainer = make(*args, **arguments)
     trainer.train()
-    names = ("loss", "mlm_loss", "mlm_accuracy", "plm_loss", "plm_accuracy", "pair_loss", "pair_accuracy", "grad_norm")
+    names = ("loss", "mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy", "grad_norm")
     logs = [{name: log[name] for name in names if name in log} for log in trainer.state.log_history[:3]]
     return logs, [parameter.detach().clone() for parameter in trainer.model.parameters()], trainer
 
@@ -91,7 +79,7 @@ def test_a_batch_is_the_same_however_it_is_packed_and_cut(tokenizer, objective, 
     """32 padded examples a step = packed = 4 x 8 packed; a step an epoch."""
     examples = make_examples(objective, 32)
     whole, parameters, _ = trained(objective, tmp_path, tokenizer, examples, False, per_device_train_batch_size=32)
-    assert whole[0]["loss"] - whole[2]["loss"] > 1e-3 and len(whole[0]) == (4 if objective in ("mlm", "plm") else 6)
+    assert whole[0]["loss"] - whole[2]["loss"] > 1e-3 and len(whole[0]) == 6
     for size, accumulation in ((32, 1), (8, 4)):
         logs, packed, _ = trained(
             objective, tmp_path, tokenizer, examples, True, per_device_train_batch_size=size,
@@ -113,7 +101,7 @@ def test_evaluation_is_the_same_packed(tokenizer, objective, tmp_path):
         )  # fmt: skip
         metrics = trainer.evaluate(held_out)
         results.append({name: value for name, value in metrics.items() if "loss" in name or "accuracy" in name})
-    assert len(results[0]) == (3 if objective in ("mlm", "plm") else 5)
+    assert len(results[0]) == 5
     for packed_results in results[1:]:
         assert packed_results == pytest.approx(results[0], abs=1e-5)
 

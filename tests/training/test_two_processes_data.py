@@ -8,7 +8,7 @@ import torch
 
 from tests import processes
 from tests.training import two_ranks
-from tests.training.two_ranks import KINDS, STEPS, make_data_set, make_trainer
+from tests.training.two_ranks import STEPS, make_data_set, make_trainer
 
 
 pytestmark = pytest.mark.processes
@@ -19,7 +19,7 @@ EXAMPLES = 26
 def ranks(tmp_path_factory):
     """What each of two processes saw: 8 steps of 4 examples a process, 64 examples of 26 an epoch."""
     folder = tmp_path_factory.mktemp("two")
-    for ended in processes.run_all(two_ranks.train_on_each_kind, 2, folder):
+    for ended in processes.run_all(two_ranks.train, 2, folder):
         assert ended.status == 0, ended.told
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
 
@@ -35,7 +35,7 @@ def test_processes_share_an_epoch(ranks, epoch):
     """26 = 3 rounds of 8 examples and one of 2, which accelerate fills up with the 6 that came first."""
     expected = keys_of_epoch(epoch)
     assert len(expected) == EXAMPLES
-    seen = [[key for key, _ in rank["padded"] if key in expected] for rank in ranks]
+    seen = [[key for key, _ in rank["examples"] if key in expected] for rank in ranks]
     assert [len(keys) for keys in seen] == [16, 16]
     assert not set(seen[0][:12]) & set(seen[1][:12])
     assert set(seen[0]) | set(seen[1]) == expected
@@ -43,12 +43,11 @@ def test_processes_share_an_epoch(ranks, epoch):
     assert Counter(Counter(chain.from_iterable(rounds)).values()) == {1: 20, 2: 6}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_processes_make_the_examples_that_one_makes(ranks, kind, tmp_path):
-    alone = make_trainer(kind, str(tmp_path), max_steps=2 * STEPS)
+def test_two_processes_make_the_examples_that_one_makes(ranks, tmp_path):
+    alone = make_trainer(str(tmp_path), max_steps=2 * STEPS)
     alone.train()
-    expected = dict(alone.data_collator.found)
-    both = [dict(rank[kind]) for rank in ranks]
+    expected = dict(alone.data_collator.seen)
+    both = [dict(rank["examples"]) for rank in ranks]
     for examples in both:
         common = examples.keys() & expected.keys()
         assert len(common) > 20 and all(examples[key] == expected[key] for key in common)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import datasets
 import torch
 
 from hf_encoders import (
@@ -21,7 +20,6 @@ from tests.training.tiny import make_tokenizer, training_arguments
 LENGTH = 24
 STEPS = 8
 BATCH = 4
-KINDS = ("padded", "packed")
 
 
 class Recording:
@@ -29,36 +27,24 @@ class Recording:
 
     def __init__(self, collator):
         self.collator = collator
-        self.found: list[tuple[tuple[int, int, int], dict[str, list[int]]]] = []
+        self.seen: list[tuple[tuple[int, int, int], dict[str, list[int]]]] = []
 
     def __call__(self, features):
         batch = self.collator(features)
-        for i, key in enumerate(tuple(example.key) for example in features):
-            if "cu_seq_lens_q" in batch:
-                begin, end = batch["cu_seq_lens_q"][i : i + 2].tolist()
-                place = (0, slice(begin, end))
-            else:
-                place = (i, batch["attention_mask"][i].bool())
-            rows = {name: batch[name][place].tolist() for name in ("input_ids", "token_type_ids", "labels")}
-            self.found.append((key, {**rows, "pair": batch["next_sentence_label"][i].item()}))
+        bounds = batch["cu_seq_lens_q"].tolist()
+        for i, example in enumerate(features):
+            begin, end = bounds[i : i + 2]
+            row = {name: batch[name][0, begin:end].tolist() for name in ("input_ids", "token_type_ids", "labels")}
+            self.seen.append((tuple(example.key), {**row, "pair": batch["next_sentence_label"][i].item()}))
         return batch
 
 
-def make_documents() -> list[list[list[int]]]:
-    """26 documents of one chunk each."""
-    return equal_documents(26)["input_ids"][:]
-
-
-def make_collator(kind: str) -> DataCollatorForNextSentencePrediction:
-    return DataCollatorForNextSentencePrediction(make_tokenizer(), LENGTH, packed=kind == "packed")
-
-
 def make_data_set(**options) -> DocumentChunks:
-    corpus = datasets.Dataset.from_dict({"input_ids": make_documents()})
-    return DocumentChunks(corpus, LENGTH, short_sequence_probability=0.0, **options)
+    """26 documents of one chunk each."""
+    return DocumentChunks(equal_documents(26), LENGTH, short_sequence_probability=0.0, **options)
 
 
-def make_trainer(kind: str, folder: str, **arguments) -> PreTrainingTrainer:
+def make_trainer(folder: str, **arguments) -> PreTrainingTrainer:
     torch.manual_seed(0)
     return PreTrainingTrainer(
         model=HfeBertForPreTraining(HfeBertConfig(**{**TINY_MODEL, "num_hidden_layers": 1})),
@@ -67,28 +53,25 @@ def make_trainer(kind: str, folder: str, **arguments) -> PreTrainingTrainer:
             **{"max_steps": STEPS, **arguments},
         ),
         train_dataset=make_data_set(),
-        data_collator=Recording(make_collator(kind)),
+        data_collator=Recording(DataCollatorForNextSentencePrediction(make_tokenizer(), LENGTH, packed=True)),
         callbacks=[EpochCallback()],
     )  # fmt: skip
 
 
 def refusal(folder: str) -> str:
-    """Return what is said where packed outputs of several processes are to be gathered."""
+    """Return the message where packed outputs of several processes are to be gathered."""
     try:
-        make_trainer("packed", folder).predict(make_data_set(redraw=False))
+        make_trainer(folder).predict(make_data_set(redraw=False))
     except ValueError as error:
         return str(error)
     return ""
 
 
-def train_on_each_kind(folder: Path) -> None:
-    """Train on each kind of dataset and write what this process saw."""
+def train(folder: Path) -> None:
+    """Train and write what this process saw."""
     torch.set_num_threads(1)
-    found = {}
-    for kind in KINDS:
-        trainer = make_trainer(kind, str(folder))
-        trainer.train()
-        found[kind] = trainer.data_collator.found
-    found["refusal"] = refusal(str(folder))
-    torch.save(found, folder / f"{trainer.args.process_index}.pt")
+    trainer = make_trainer(str(folder))
+    trainer.train()
+    seen = {"examples": trainer.data_collator.seen, "refusal": refusal(str(folder))}
+    torch.save(seen, folder / f"{trainer.args.process_index}.pt")
     processes.end_together()
