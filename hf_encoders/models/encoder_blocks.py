@@ -249,8 +249,7 @@ class Pooler(nn.Module):
 class PredictionHead(nn.Module):
     """Base of an MLM head, `transform` and `decoder`, whose weight is the word embedding and whose bias is `bias`."""
 
-    def __init__(self, config: EncoderConfig, width: int):
-        super().__init__()
+    def _add_decoder(self, config: EncoderConfig, width: int) -> None:
         self.decoder = nn.Linear(width, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 

@@ -155,9 +155,10 @@ class AlbertMLMHead(PredictionHead):
     """The MLM head, in the embedding width."""
 
     def __init__(self, config: HfeAlbertConfig):
-        super().__init__(config, config.embedding_size)
+        super().__init__()
         self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        self._add_decoder(config, config.embedding_size)
         self.activation = activation(config.hidden_act)
 
     def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:

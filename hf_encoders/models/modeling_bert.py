@@ -39,8 +39,9 @@ class BertPredictions(PredictionHead):
     """The MLM head."""
 
     def __init__(self, config: HfeBertConfig):
-        super().__init__(config, config.hidden_size)
+        super().__init__()
         self.transform = BertPredictionTransform(config)
+        self._add_decoder(config, config.hidden_size)
 
 
 class BertHeads(nn.Module):

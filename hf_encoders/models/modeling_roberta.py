@@ -56,9 +56,10 @@ class RobertaLMHead(PredictionHead):
     """The MLM head: always erf GELU."""
 
     def __init__(self, config: HfeRobertaConfig):
-        super().__init__(config, config.hidden_size)
+        super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self._add_decoder(config, config.hidden_size)
 
     def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(P, D)` -> `(P, D)`."""
