@@ -1,6 +1,7 @@
 """Relative positions, packed rows and the choice of kernels."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -202,21 +203,18 @@ def test_plain_transformers_refuses_relative_positions(model_class: type[PreTrai
             auto_class.from_pretrained(tmp_path, trust_remote_code=False)
 
 
-@each_relative_family
-def test_kernels_without_additive_scores_refuse_relative_positions(model_class: type[PreTrainedModel]) -> None:
-    model = tiny_model(model_class, position_embedding_type="relative_key")
+@pytest.mark.parametrize(
+    ("fields", "mask", "message"),
+    [
+        ({"position_embedding_type": "relative_key"}, None, "position_embedding_type='relative_key'.*"),
+        ({}, torch.ones(2, 1, 5, 5, dtype=torch.bool), "attention_mask is 4D.*"),
+    ],
+)
+def test_kernels_without_additive_scores_refuse_what_needs_them(fields: dict, mask: Any, message: str) -> None:
+    model = tiny_model(HfeBertModel, **fields)
     model.set_attn_implementation("flex_attention")
-    with pytest.raises(
-        ValueError, match="position_embedding_type='relative_key'.*attn_implementation='flex_attention'"
-    ):
-        model(**right_padded(model.config))
-
-
-def test_kernels_without_additive_scores_refuse_four_dimensional_masks() -> None:
-    model = tiny_model(HfeBertModel)
-    model.set_attn_implementation("flex_attention")
-    with pytest.raises(ValueError, match="attention_mask is 4D.*'flex_attention'"):
-        model(token_ids(model.config, 2, 5), attention_mask=torch.ones(2, 1, 5, 5, dtype=torch.bool))
+    with pytest.raises(ValueError, match=f"{message}attn_implementation='flex_attention'"):
+        model(token_ids(model.config, 2, 5), attention_mask=mask)
 
 
 def test_sdpa_on_a_cpu_runs_one_call_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
