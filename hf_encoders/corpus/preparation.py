@@ -110,18 +110,17 @@ def prepare_corpus(
             them, for the objective `dialogue`. In text files every line is then a turn. No turn is divided.
         word_segmenter, max_sentence_tokens: As in `tokenize_documents`.
         lexicon (`Sequence[str]`, *optional*): Names and terms, such as `read_entries(file)` or `jieba_entries()`, for
-            masking whole entities: from left to right, the longest run of whole words that is an entry begins with the
-            bit `ENTITY` in the column `word_starts`, and so does every word outside of entries. Words are the
-            segmenter's or, without one, the tokenizer's (each Chinese character is one). Letters are compared as the
-            tokenizer spells them. A sentence has no entity across its end. Needs a fast tokenizer.
-        phrases (`Sequence[str]` or `bool`, *optional*, defaults to `False`): Phrases, for masking whole ones, marked
-            likewise among the words outside of entities, by the bit `PHRASE`. `True` learns them from a sample of the
-            corpus, see `learn_phrases`, and writes them to `phrases.tsv` in the folder.
+            masking whole entities: from left to right, the longest run of whole words of a sentence that is an entry.
+            Words are the segmenter's or, without one, the tokenizer's (each Chinese character is one); letters are
+            compared as the tokenizer spells them. Needs a fast tokenizer.
+        phrases (`Sequence[str]` or `bool`, *optional*, defaults to `False`): Phrases, for masking whole ones, likewise
+            among the words outside of entities. `True` learns them from a sample of the corpus, see `learn_phrases`,
+            and writes them to `phrases.tsv` in the folder.
         keep_duplicates (`bool`, *optional*, defaults to `False`): Whether to keep documents with the tokens of an
-            earlier one. They are found by 64-bit hashes; in 10 million documents, a document is wrongly taken for a
-            duplicate with a probability of 3 in a million.
-        workers (`int`, *optional*, defaults to the available cores): Processes, each with one core; short text takes
-            fewer.
+            earlier one. They are found by 64-bit hashes; in 10 million documents, one is wrongly taken for a duplicate
+            with a probability of 3 in a million.
+        workers (`int`, *optional*, defaults to the available cores): Processes, each with one core; fewer for little
+            text.
         overwrite (`bool`, *optional*, defaults to `False`): Whether to start over in a folder that holds an unfinished
             corpus, and to replace a finished one once the new one is complete.
 

@@ -36,7 +36,7 @@ class LabelledDocument:
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences in order."""
+        """Return all sentences in order."""
         return [sentence for passage in self.passages for sentence in passage]
 
 
@@ -76,7 +76,7 @@ def read_python_documents(
 
 
 def _sources() -> Iterator[tuple[str, str | Path]]:
-    """Library and text of the topics of `help()`, then the path of every module, sorted, instead of a text."""
+    """Yield library and text of the topics of `help()`, then library and path of every module, sorted."""
     from pydoc_data.topics import topics
 
     for _, text in sorted(topics.items()):
@@ -92,7 +92,7 @@ def _sources() -> Iterator[tuple[str, str | Path]]:
 
 
 def required_packages() -> set[str]:
-    """The top-level packages of what this package requires, directly or not, without extras."""
+    """Return the top-level packages of what this package requires, directly or not, without extras."""
     required, waiting = set(), ["hf_encoders"]
     while waiting:
         with suppress(PackageNotFoundError):  # required on other systems
@@ -110,7 +110,7 @@ def _normalised(name: str) -> str:
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """Docstrings of a source file, that of the module first; none if it cannot be parsed."""
+    """Yield the docstrings of a source file, that of the module first; none if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old packages hold invalid escapes

@@ -1,5 +1,4 @@
 import errno
-import json
 import os
 import random
 import signal
@@ -19,6 +18,7 @@ from hf_encoders.corpus import preparation, word_starts
 from hf_encoders.corpus.documents import TextSource
 from hf_encoders.corpus.report import CorpusReport
 from hf_encoders.corpus.similar_words import SimilarWords
+from tests.corpus.prepared import rows
 
 
 # The command, with batches so small that it is killed within the text.
@@ -46,10 +46,6 @@ def text(tmp_path) -> str:
 
 def corpus(*arguments: str) -> int:
     return main(["corpus", *map(str, arguments)])
-
-
-def rows(directory) -> list[list[list[int]]]:
-    return datasets.load_from_disk(str(directory))["input_ids"][:]
 
 
 def wait_until(condition, seconds: float) -> None:
@@ -90,14 +86,17 @@ def test_report_is_printed(tokenizer_folder, text, tmp_path, capsys):
     assert f"datasets.load_from_disk({str(tmp_path / 'out')!r}) opens it" in printed
 
 
-def test_options(tokenizer_folder, text, tmp_path):
+def test_options(tokenizer_folder, text, tmp_path, monkeypatch):
     common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out", "--overwrite"]
     assert corpus(*common, "--one-sentence-per-line", "--keep-duplicates") == 0
     assert rows(tmp_path / "out") == [[[5, 3, 7], [8]], [[9, 3]], [[9, 3]]]
     assert corpus(*common, "--max-sentence-tokens", "1", "--language", "de") == 0
     assert rows(tmp_path / "out") == [[[5], [3], [7], [8]], [[9], [3]]]
-    settings = json.loads((tmp_path / "out" / "corpus.json").read_text())["settings"]
+    settings = CorpusReport.load(tmp_path / "out").settings
     assert settings["sentence_splitter"] == "hf_encoders.corpus.documents.split_sentences(language='de')"
+    monkeypatch.setattr(word_starts, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
+    assert corpus(*common, "--word-segmenter", "jieba") == 0
+    assert datasets.load_from_disk(tmp_path / "out")["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]
 
 
 @pytest.mark.parametrize("streaming", [[], ["--streaming"]])
@@ -110,13 +109,6 @@ def test_a_dataset(tokenizer_folder, tmp_path, streaming):
         *("--tokenizer", tokenizer_folder, "--output", tmp_path / "out"),
     ) == 0  # fmt: skip
     assert rows(tmp_path / "out") == [[[3], [6]], [[7]]]
-
-
-def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_starts, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
-    common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
-    assert corpus(*common, "--word-segmenter", "jieba") == 0
-    assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]
 
 
 @pytest.mark.parametrize(
@@ -275,22 +267,16 @@ class TestUnitsAndSimilarWords:
         [
             (["--lexicon", "empty"], "--lexicon 'EMPTY' has no entry"),
             (["--lexicon", "names", "pictures"], "is a binary file"),
-            (["--lexicon", "gone"], "--lexicon 'gone' is not a file"),
             (["--lexicon", "jieba"], "--lexicon jieba: its names are words of its segmenter"),
-            (["--lexicon", "similar"], "HAS"),
             (["--phrases", "empty"], "--phrases 'EMPTY' has no entry"),
             (["--phrases"], "phrases: no words occur together 10 times"),
             (["--similar-words", "empty"], "has no word with a similar one"),
-            (["--similar-words", "gone"], "--similar-words 'gone' is not a file"),
             (["--similar-words", "build"], "no two words that occur 5 times are similar"),
         ],
     )
     def test_wrong_lists_are_reported_in_one_line(
         self, tokenizer_folder, text, tmp_path, lists, capsys, options, message
     ):
-        if message == "HAS":
-            Path(lists["similar"]).write_text("zz\nyy\n")
-            message = "lexicon: the tokenizer has characters of none of the 2 entries ('zz', 'yy')"
         options = [lists.get(option, option) for option in options]
         assert corpus("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out", *options) == 2
         error = capsys.readouterr().err.strip().splitlines()[-1]

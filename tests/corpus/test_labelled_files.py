@@ -162,15 +162,11 @@ def test_wrong_files_are_refused(tmp_path, name, text, options, message):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.json", "a.conll"])
-def test_other_encodings_are_refused(tmp_path, name):
+def test_other_encodings_and_binary_files_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes("café O\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"is not UTF-8 \(invalid continuation byte at byte 3\)") as caught:
         read_file(tmp_path / name)
     assert not isinstance(caught.value, UnicodeDecodeError)
-
-
-@pytest.mark.parametrize("name", ["x.csv", "x.conll", "x.json"])
-def test_binary_files_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PK\x03\x04" + b"\0" * 50)
     with pytest.raises(ValueError, match=f"{name}' is a ZIP archive"):
         read_file(tmp_path / name)

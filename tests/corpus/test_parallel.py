@@ -6,7 +6,6 @@ import pytest
 from hf_encoders import ParallelPairs, parallel_languages, prepare_corpus, prepare_parallel_corpus
 from hf_encoders.cli import main
 from hf_encoders.corpus import preparation
-from hf_encoders.corpus.report import CorpusReport
 from tests.corpus.prepared import Killed, killed, rows, texts, write_text
 
 
@@ -39,8 +38,9 @@ def test_lines_of_two_files_are_pairs_and_empty_sides_are_counted(tokenizer, tmp
     assert rows(tmp_path / "out") == PAIRS
     assert report.reading["skipped_files"] == {"pairs with an empty side": 2}
     assert "skipped 2 pairs with an empty side" in " ".join(str(report).split())
-    assert parallel_languages(tmp_path / "out") == ("en", "zh")
-    assert CorpusReport.load(tmp_path / "out").settings["source"]["parallel_languages"] == ["en", "zh"]
+    assert parallel_languages(tmp_path / "out") == ("en", "zh") and parallel_languages(tmp_path) is None
+    prepare_corpus([write_text(tmp_path / "a.txt", texts(3))], tmp_path / "other", tokenizer, workers=1)
+    assert parallel_languages(tmp_path / "other") is None
 
 
 def test_a_last_line_without_a_line_end_and_a_byte_order_mark(tokenizer, tmp_path):
@@ -78,11 +78,6 @@ def test_killed_and_called_again_gives_the_same_with_any_number_of_workers(token
     assert rows(tmp_path / "out") == rows(tmp_path / "whole")
     with pytest.raises(ValueError, match="made with other settings:\n- source"):
         prepared(paths, tmp_path / "out", tokenizer, languages=("en", "de"))
-
-
-def test_other_corpora_are_not_parallel(tokenizer, tmp_path):
-    prepare_corpus([write_text(tmp_path / "a.txt", texts(3))], tmp_path / "out", tokenizer, workers=1)
-    assert parallel_languages(tmp_path / "out") is None and parallel_languages(tmp_path) is None
 
 
 def test_what_is_not_parallel_text_is_refused_before_anything_is_written(tokenizer, tmp_path):

@@ -47,15 +47,9 @@ def test_a_separator_that_is_called_unknown_is_neither_masked_nor_drawn():
 
 
 def test_an_unknown_token_of_its_own_stands_for_a_word(tokenizer):
-    assert unknown_ids(tokenizer) == {3}
-    assert never_masked(tokenizer) == [0, 1, 2, 4]
     assert unknown_ids(tokenizer, 3, 7, None, tokenizer.sep_token_id) == {3, 7}
-
-
-def test_tokenizers_without_an_unknown_token():
-    tokenizer = CanineTokenizer()
-    assert unknown_ids(tokenizer) == set()
-    assert never_masked(tokenizer) == sorted(tokenizer.all_special_ids)
+    without = CanineTokenizer()
+    assert unknown_ids(without) == set() and never_masked(without) == sorted(without.all_special_ids)
 
 
 @pytest.mark.parametrize(

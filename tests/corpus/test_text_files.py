@@ -66,10 +66,13 @@ class TestLinks:
         with pytest.raises(ValueError, match="b.txt' cannot be read .Permission denied."):
             text_files([folder.parent / "other"])
 
-    def test_a_broken_link_that_is_named_is_reported(self, folder):
+    def test_a_broken_link_and_a_binary_file_in_a_folder_are_named(self, folder):
         (folder / "gone.txt").symlink_to("nowhere")
         with pytest.raises(ValueError, match="gone.txt' is a broken link, to 'nowhere'"):
             text_files([folder / "gone.txt"])
+        (folder / "b.txt").write_bytes(NOISE)
+        with pytest.raises(ValueError, match="in/b.txt' is a binary file"):
+            text_files([folder])
 
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\6\0\0\0\x1f\x15\xc4\x89"
@@ -108,11 +111,6 @@ class TestBinaryFiles:
             archive.writestr("chapter.xhtml", "<p>A sentence of a book.</p>\n" * 900)
         with pytest.raises(ValueError, match="is a ZIP archive, EPUB.*not text: decompress it first, or extract"):
             text_files([tmp_path / name])
-
-    def test_one_in_a_folder_is_named(self, folder):
-        (folder / "b.txt").write_bytes(NOISE)
-        with pytest.raises(ValueError, match="in/b.txt' is a binary file"):
-            text_files([folder])
 
     @pytest.mark.parametrize(
         "content",

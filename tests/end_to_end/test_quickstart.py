@@ -79,36 +79,25 @@ def test_no_long_module_and_no_rare_label_decides_what_is_measured():
 
 def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
     """And it is said how many it fills right, of a hundred."""
-    words = [f"word{number:03d}" for number in range(150)]
-    sure = {word: math.log(0.9 - number / 200) for number, word in enumerate(words)}
     asked = []
-
-    class Tokenizer:
-        mask_token = "[MASK]"
-
-        def tokenize(self, text):
-            return text.split()
-
-        def convert_tokens_to_string(self, tokens):
-            return tokens[0]
+    tokenizer = SimpleNamespace(mask_token="[MASK]", tokenize=str.split, convert_tokens_to_string="".join)
 
     def fill(model, tokenizer, text, num_beams):
-        (place,) = (i for i, word in enumerate(text.split()) if word == "[MASK]")
-        number = int(re.search(r"x(\d+)", text)[1])
+        words, number = text.split(), int(re.search(r"x(\d+)", text)[1])
         asked.append(number)
         # Right for even numbers; the first sentences are the surest.
-        guess = ["a", "b", "c", "d", "e", "f", "g", "h"][place] if number % 2 == 0 else "wrong"
-        return [SimpleNamespace(tokens=[guess], log_probability=sure[words[number]])]
+        guess = "abcdefgh"[words.index("[MASK]")] if number % 2 == 0 else "wrong"
+        return [SimpleNamespace(tokens=[guess], log_probability=math.log(0.9 - number / 200))]
 
     monkeypatch.setattr(steps, "fill_masks", fill)
     sentences = [f"a b c d e f g h x{number}" for number in range(150)]
-    steps.show_filled_masks(None, Tokenizer(), [LabelledDocument("a", [sentences[:40]])], seed=0)
+    steps.show_filled_masks(None, tokenizer, [LabelledDocument("a", [sentences[:40]])], seed=0)
     printed = capsys.readouterr().out
     assert len(asked) == 40 and "20 of 40 words are its first guess; the 5 of which it is surest:" in printed
     assert [int(number) for number in re.findall(r"x(\d+)", printed)] == [0, 1, 2, 3, 4]
     asked.clear()
     documents = [LabelledDocument("a", [sentences[i : i + 50]]) for i in (0, 50, 100)]
-    steps.show_filled_masks(None, Tokenizer(), documents, seed=0)
+    steps.show_filled_masks(None, tokenizer, documents, seed=0)
     assert len(set(asked)) == 100 and " of 100 words are its first guess" in capsys.readouterr().out
 
 
