@@ -28,19 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
     add("--classes", choices=CLASSES, default=CLASSES[0], help="model classes (default: %(default)s)")
     add("--text", nargs="+", metavar="PATH", help="text files, .jsonl files (field text) or folders of them")
-    splitting = parser.add_mutually_exclusive_group()
-    splitting.add_argument(
-        "--language", default="en", metavar="CODE", help="of --text, for sentence splitting (default: %(default)s)"
-    )
-    splitting.add_argument("--one-sentence-per-line", action="store_true", help="lines of --text are sentences")
+    splitting = parser.add_mutually_exclusive_group().add_argument
+    splitting("--language", default="en", metavar="CODE", help="of --text, to split sentences (default: %(default)s)")
+    splitting("--one-sentence-per-line", action="store_true", help="lines of --text are sentences")
     add("--skip-long", action="store_true", help="skip sentences of --text that are too long (default: refuse them)")
-    add(
-        "--pairs",
-        nargs="+",
-        metavar="PATH",
-        help=".jsonl files, or folders of them, with sentence_good, sentence_bad and optionally UID (the paradigm; "
-        "default: the file's name)",
-    )
+    text = ".jsonl files, or folders of them, with sentence_good, sentence_bad and optionally UID, the paradigm"
+    add("--pairs", nargs="+", metavar="PATH", help=f"{text} (default: the file's name)")
     add("--limit", type=int, metavar="N", help="first N pairs of each file, and sentences of --text (default: all)")
     add("--mask-rest-of-word", action="store_true", help="also mask the later tokens of the predicted token's word")
     add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)")

@@ -2,16 +2,14 @@
 
 As in BERT's `run_squad.py` (Devlin et al. 2018, section 4.2 and 4.3): question first, a context that is too long in
 overlapping windows, the best spans of all windows against the score of "no answer" at the first token. Differs from
-that script in: the overlap is given, not the stride, as in transformers; the best spans are the best of all spans, not
-of the 20 best starts and 20 best ends; an answer is the text between the characters of its first and last token,
-without an alignment of words.
+that script in: the overlap is given, not the stride; the best spans are the best of all spans, not of the 20 best
+starts and ends; an answer is the text between the characters of its first and last token.
 
 transformers 5 has no pipeline `question-answering`. This file is saved next to question-answering heads only, and
 named in their config.json: `pipeline("question-answering", repository, trust_remote_code=True)`. With the package
-installed, the same class is registered as `extractive-question-answering`, because transformers refuses the old name
-for model instances. It differs from the pipeline of transformers 4 in: answers are ranked over all windows by the sum
-of their two scores, and `score` is a softmax over the best candidates, not a product of two softmaxes of one window; a
-list of questions always gives a list; answers are not extended to whole words.
+installed, the class is registered as `extractive-question-answering`, because transformers refuses the old name for
+model instances. It differs from the pipeline of transformers 4 in: answers are ranked over all windows by the sum of
+their two scores, whose softmax over the best candidates is `score`; a list of questions always gives a list.
 """
 
 import copy
