@@ -1,4 +1,4 @@
-"""Compiled models without padding: their layers are compiled, and what is around them is not.
+"""Compile the layers of models, without padding, and not what is around them.
 
 How many tokens are real decides all shapes once padding is removed, so a graph of a whole model would compute it.
 Instead a model that is being compiled (`torch.compile(model)`, `model.compile()`, Trainer's `torch_compile`) runs

@@ -1,4 +1,4 @@
-"""Kernels for CUDA, and fewer of them: attention to sequences of any length, one product for queries, keys and values.
+"""Call kernels of CUDA, and fewer: attention to sequences of any length, one product for queries, keys and values.
 
 Takes the place of functions of `models/`. A checkpoint's own code (`trust_remote_code`) does without: there, sequences
 are padded for attention, and each projection is a product of its own.

@@ -1,4 +1,4 @@
-"""The one list of public names beside those of the families, and the module of each.
+"""List the public names besides those of the families, and the module of each.
 
 `hf_encoders.<name>` imports the module when the name is first used. The classes of a family (`HfeBertForMaskedLM`) are
 public by being registered. A name that is in neither is private.

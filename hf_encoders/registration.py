@@ -1,4 +1,4 @@
-"""The families of this package, and their registration with transformers' Auto classes.
+"""Name the families of this package, and register them with transformers' Auto classes.
 
 Registration is soft: a configuration of this package gives a model of this package, and every other BERT in the
 process stays transformers' own. It happens at the first use of a public name of `hf_encoders`, or of

@@ -1,4 +1,4 @@
-"""Values that are written out in modules which import torch, read from their source: an import takes seconds."""
+"""Read values that modules which import torch write out from their source: an import takes seconds."""
 
 import ast
 from functools import cache

@@ -125,7 +125,6 @@ def run(arguments: argparse.Namespace) -> int:
 def make_settings(arguments: argparse.Namespace) -> list["Setting"]:
     """Set what was not given, by device, and return every combination of the settings, if they are possible here."""
     import torch
-    from transformers import AutoModelForMaskedLM
 
     from hf_encoders.benchmark import Setting, can_use_flash
     from hf_encoders.registration import config_class_of
@@ -142,7 +141,7 @@ def make_settings(arguments: argparse.Namespace) -> list["Setting"]:
         arguments.against = [name for name in arguments.against if name != "flash"]
         print(f"transformers flash is left out: {NEEDS_FLASH}", file=sys.stderr)
     for family in arguments.family:
-        if "pretraining" in arguments.task and config_class_of(family) not in AutoModelForMaskedLM._model_mapping:
+        if "pretraining" in arguments.task and "AutoModelForMaskedLM" not in config_class_of(family).AUTO_MAP:
             raise ValueError(f"--family {family}: has no masked-LM head to compare: use --task inference.")
     options = (arguments.family, arguments.size, arguments.task, arguments.length, arguments.dtype)
     settings = []
