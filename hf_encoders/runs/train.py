@@ -114,32 +114,7 @@ def train_run(
     if arguments.plan:
         print_plan(run, parts, tokenizer, arguments)
         return 0
-    while True:
-        try:
-            set_seed(run.arguments.seed)
-            trainer = run.trainer(*parts, tokenizer)
-            if run.objective.initial is not None:
-                begin_from_checkpoint(run, trainer, facts)
-            if (run.objective.initial is not None or arguments.evaluate_first) and BEFORE not in facts:
-                # Not by `evaluate()`, for which accelerate would shard the model before there is an optimizer (FSDP2).
-                trainer.args.eval_on_start = True
-            trainer.add_callback(RunFileCallback(output, facts))
-            if run.arguments.process_index == 0:
-                print_with_rest(plan_of_trainer(run, trainer), output)
-            trainer.interruption.how_to_resume = (
-                "give the same command again" + " without --overwrite" * arguments.overwrite
-            )
-            after = train_to_the_end(trainer)
-            break
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            run = run.with_half_micro_batches(error, is_allowed=halves)
-            examples = run.micro_batching.examples
-            print(f"Out of memory: from now on {examples} examples of the longest phase per micro-batch.", flush=True)
-        # Outside of the handler, which keeps the error and with it everything on the device.
-        trainer = None
-        release_memory()
+    run, trainer, after = train(run, parts, tokenizer, arguments, facts, halves)
     finish(run, trainer, parts, after, arguments, facts)
     return 0
 
@@ -264,6 +239,42 @@ def has_new_token_head(model: PreTrainedModel) -> bool:
 def some_of(names: Collection[str]) -> str:
     """Return the first three names, for a message."""
     return ", ".join(sorted(names)[:3]) + ", ..." * (len(names) > 3)
+
+
+def train(
+    run: Run,
+    parts: tuple[Sources, Sources],
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: argparse.Namespace,
+    facts: dict[str, Any],
+    halves: bool,
+) -> tuple[Run, PreTrainingTrainer, dict[str, float]]:
+    """Return run and trainer after training, and the last metrics; out of memory, it `halves` micro-batches."""
+    while True:
+        try:
+            set_seed(run.arguments.seed)
+            trainer = run.trainer(*parts, tokenizer)
+            if run.objective.initial is not None:
+                begin_from_checkpoint(run, trainer, facts)
+            if (run.objective.initial is not None or arguments.evaluate_first) and BEFORE not in facts:
+                # Not by `evaluate()`, for which accelerate would shard the model before there is an optimizer (FSDP2).
+                trainer.args.eval_on_start = True
+            trainer.add_callback(RunFileCallback(run.output, facts))
+            if run.arguments.process_index == 0:
+                print_with_rest(plan_of_trainer(run, trainer), run.output)
+            trainer.interruption.how_to_resume = (
+                "give the same command again" + " without --overwrite" * arguments.overwrite
+            )
+            return run, trainer, train_to_the_end(trainer)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            run = run.with_half_micro_batches(error, is_allowed=halves)
+            examples = run.micro_batching.examples
+            print(f"Out of memory: from now on {examples} examples of the longest phase per micro-batch.", flush=True)
+        # Outside of the handler, which keeps the error and with it everything on the device.
+        trainer = None
+        release_memory()
 
 
 def train_to_the_end(trainer: PreTrainingTrainer) -> dict[str, float]:
