@@ -149,7 +149,7 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
         assert losses[0] != losses[1]
         of_bytes = [record.losses[f"masked tokens, held-out, per byte, {name}{when}"] for when in (", before", "")]
         assert of_bytes[0] / losses[0] == pytest.approx(of_bytes[1] / losses[1], abs=1e-4)
-        assert f"({of_bytes[1]:.3f} nats per byte)" in printed
+        assert f"{of_bytes[1]:.3f} nats per byte" in printed
     assert adapt(folder, source, "with", *keep, "--replay", "0.5") == 0
     record = TrainingRecord.load(folder / "with" / "model")
     assert not record.corpus["general"].endswith("read 0 times")
