@@ -150,7 +150,7 @@ class EncoderSelfAttention(nn.Module):
 
     @property
     def has_distances(self) -> bool:
-        """Whether `distance_scores` are added to the attention scores."""
+        """Return whether `distance_scores` are added to the attention scores."""
         return self.config.position_embedding_type != "absolute"
 
     def distance_scores(self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:

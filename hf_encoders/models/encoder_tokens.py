@@ -59,7 +59,7 @@ class FlatTokens:
         return self.cu_seq_lens is None and self.attention_mask is None
 
     def lengths(self) -> list[int]:
-        """Length of each sequence, in any layout without padding among the flat tokens: S integers."""
+        """Return the length of each sequence, in any layout without padding among the flat tokens: S integers."""
         return [self.row_length] * self.batch_size if self.is_full else self.sequence_lengths
 
     @property
@@ -78,7 +78,7 @@ class FlatTokens:
         return max(self.sequence_lengths, default=0) if self.is_packed else self.row_length
 
     def to(self, device: torch.device | int | str, non_blocking: bool = False) -> "FlatTokens":
-        """The same layout on another device; accelerate calls this where a model is spread over several."""
+        """Return the same layout on another device; accelerate calls this where a model is spread over several."""
         device = torch.device(device)
         tensors = {name: getattr(self, name) for name in ("kept", "cu_seq_lens", "attention_mask")}
         present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
@@ -104,7 +104,7 @@ class FlatTokens:
         return self._scatter(flat, self.kept, self.batch_size, self.row_length, value)
 
     def to_sequences(self, flat: torch.Tensor) -> torch.Tensor:
-        """One row per sequence, zeros at the end, for dense attention kernels: `(N, *)` -> `(S, L, *)`."""
+        """Make one row per sequence, zeros at the end, for dense attention kernels: `(N, *)` -> `(S, L, *)`."""
         return self._scatter(flat, self._places_in_sequences(), self.num_sequences, self.longest, 0.0)
 
     def from_sequences(self, padded: torch.Tensor) -> torch.Tensor:
@@ -125,7 +125,7 @@ class FlatTokens:
         return real.view(self.num_sequences, self.longest)
 
     def first_of_each_sequence(self, flat: torch.Tensor) -> torch.Tensor:
-        """The first real token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`."""
+        """Return the first real token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`."""
         if self.cu_seq_lens is None:
             rows = flat.view(self.batch_size, self.row_length, -1)
             if self.attention_mask is None or self.attention_mask.dim() != 2:
@@ -140,18 +140,18 @@ class FlatTokens:
         return first * (self.cu_seq_lens.diff() > 0)[:, None]
 
     def of_tokens(self, of_sequences: torch.Tensor) -> torch.Tensor:
-        """What each token's sequence has, in a packed row: `(S,)` -> `(N,)`."""
+        """Repeat for each token what its sequence has, in a packed row: `(S,)` -> `(N,)`."""
         return of_sequences.repeat_interleave(self.cu_seq_lens.diff(), output_size=self.row_length)  # no wait
 
     def columns(self, device: torch.device) -> torch.Tensor:
-        """Column of each flat token in its row (in its sequence, when packed), from 0: `(N,)`."""
+        """Return the column of each flat token in its row (in its sequence, when packed), from 0: `(N,)`."""
         if self.is_packed:
             return torch.arange(self.row_length, device=device) - self.of_tokens(self.cu_seq_lens[:-1])
         columns = torch.arange(self.row_length, device=device).repeat(self.batch_size)
         return columns if self.kept is None else columns.index_select(0, self.kept)
 
     def _places_in_sequences(self) -> torch.Tensor | None:
-        """Index of each flat token in the `S * L` grid; None when the flat tokens are that grid."""
+        """Return the index of each flat token in the `S * L` grid; None when the flat tokens are that grid."""
         if not self.is_packed:
             return self.kept
         if "places" not in self.derived:

@@ -240,7 +240,7 @@ class RelativeAttention(nn.Module):
         return streams.from_sequences(context), weights
 
     def _bias(self, query: torch.Tensor, distance_key: torch.Tensor, streams: Streams) -> torch.Tensor:
-        """What distance, segment and visibility add to the scaled scores, `(S, A, n, L)`."""
+        """Compute what distance, segment and visibility add to the scaled scores, `(S, A, n, L)`."""
         scaled = query * self.scaling
         distance_bias = self.r_r_bias
         if streams.same_segment is None and self.training:
