@@ -148,7 +148,7 @@ def with_teacher(student: PreTrainedModel, teacher: PreTrainedModel, **options: 
 
 
 def check_pair(student: PreTrainedModel, teacher: PreTrainedModel, options: DistillationOptions) -> None:
-    """Raise the errors of `with_teacher`."""
+    """Refuse a student and a teacher that do not fit, as `with_teacher` says."""
     check_masked_lm("student", student)
     check_masked_lm("teacher", teacher)
     config, teacher_config = student.config, teacher.config
@@ -402,7 +402,7 @@ TERMS = {
 
 
 class Distillation(MaskedLanguageModelling):
-    """Learn what a teacher predicts for the same masked text, next to the masked tokens themselves.
+    """Learn what a teacher predicts for the same masked text, and the masked tokens themselves.
 
     The registered one has no teacher: `of_teacher` gives one that has, which makes students.
 
@@ -422,13 +422,7 @@ class Distillation(MaskedLanguageModelling):
         self.teacher_name, self.layers, self.teacher_fingerprint = "", None, ""
 
     def of_teacher(self, teacher: PreTrainedModel, name: str, layers: Sequence[int] | None) -> "Distillation":
-        """Return the objective with a teacher.
-
-        Args:
-            teacher (`PreTrainedModel`): With a masked-LM head.
-            name (`str`): For record and card.
-            layers (`Sequence[int]`, *optional*): Those that students begin with; None for fresh weights.
-        """
+        """Return the objective with a teacher, its name for the card, and the layers that initialise students."""
         objective = copy.copy(self)
         objective.teacher, objective.teacher_name, objective.layers = teacher, name, layers
         objective.teacher_fingerprint = fingerprint(teacher)
@@ -474,7 +468,7 @@ class Distillation(MaskedLanguageModelling):
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
-        """Say how tokens were masked, and what was learnt from which teacher."""
+        """Describe how tokens were masked, and what was learned from which teacher."""
         masked = super().describe(collator, mask_rates, examples, logged)
         options, weights = self.options, self.options.weights
         tokens = "predicted tokens" if options.soft_targets == "predicted" else "all tokens"
@@ -484,6 +478,6 @@ class Distillation(MaskedLanguageModelling):
             "mlm": "masked tokens",
             "cos": "cosine of the last hidden states of all tokens",
         }
-        learnt = ", ".join(f"{weight:g} x {terms[name]}" for name, weight in weights.items())
+        learned = ", ".join(f"{weight:g} x {terms[name]}" for name, weight in weights.items())
         teacher = f"from {self.teacher_name} (weights {self.teacher_fingerprint}){of_layers}"
-        return {**masked, "distillation": f"{teacher}; loss: {learnt}"}
+        return {**masked, "distillation": f"{teacher}; loss: {learned}"}

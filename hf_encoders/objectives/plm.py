@@ -387,7 +387,7 @@ class PermutationLanguageModelling(MaskedLanguageModelling):
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
-        """Say which tokens were predicted, and in which order."""
+        """Describe which tokens were predicted, and in which order."""
         options = collator.options
         share = f"{logged['mask_rate']:.1%} of the tokens" if "mask_rate" in logged else "tokens"
         fill = ", filled up with single tokens" if options.fill_up else ""

@@ -66,7 +66,7 @@ def student_config(teacher: EncoderConfig, layers: int, family: str | None = Non
 
 
 def fields_of(config: EncoderConfig) -> dict[str, Any]:
-    """Return the fields of a configuration by the family's names, without those that all of transformers' have."""
+    """Return a configuration's fields by the family's names, without those that all of transformers' have."""
     general = {field.name for field in dataclasses.fields(transformers.PreTrainedConfig)}
     names = (field.name for field in dataclasses.fields(config))
     return {name: getattr(config, name) for name in names if name not in general}
@@ -101,11 +101,7 @@ def student_from(
 
 
 def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
-    """Copy layers of the teacher, its embeddings and its head into a student of as many layers; returns the student.
-
-    Raises:
-        ValueError: as `student_from`.
-    """
+    """Copy layers of the teacher, its embeddings and its head into a student of as many layers; return the student."""
     family, config = teacher.config.model_type, student.config
     depth = teacher.config.num_hidden_layers
     check_equal(config, teacher.config, "position_embedding_type")
@@ -176,11 +172,7 @@ def weights_of_layers(
 
 
 def take_weights(student: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
-    """Copy the weights into the student.
-
-    Raises:
-        ValueError: if one is missing or has another shape.
-    """
+    """Copy the weights into the student, all of them in its shapes."""
     state = student.state_dict()
     for name, value in state.items():
         if name not in weights:

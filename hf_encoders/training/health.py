@@ -208,7 +208,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         return self
 
     def state(self) -> dict[str, Any]:
-        """State for `trainer_state.json`, from which a resumed run continues to count."""
+        """Return the state for `trainer_state.json`, from which a resumed run continues to count."""
         # Not yet gathered from other processes: only if another callback requested this save.
         waiting = 0 if self._counts is None else int(self._counts[0]) * self._processes
         return {

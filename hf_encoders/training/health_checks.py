@@ -1,4 +1,4 @@
-"""Warnings from a run's log that it does not learn, or not as fast as it could; and a stop at what is not finite.
+"""Warnings from the log of a run that does not learn, or not as fast as it could; and a stop at what is not finite.
 
 All thresholds are here. A warning depends on the log alone, so it can also be computed for a finished run that
 `HealthCallback` monitored. Each is given once per run, in the log entry that triggered it. The stop comes before the
@@ -208,8 +208,9 @@ class FiniteLossWatch:
         is_finite, arrived = torch.isfinite(loss.detach()).all(), None
         if loss.device.type == "cuda":
             flag, arrived = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
-            is_finite = flag.copy_(is_finite, non_blocking=True)
+            flag.copy_(is_finite, non_blocking=True)
             arrived.record()
+            is_finite = flag
         self._seen.append((batch, is_finite.cpu() if arrived is None else is_finite, arrived))
 
     def check(

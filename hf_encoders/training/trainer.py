@@ -335,7 +335,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 raise ValueError(f"{name}: PreTrainingTrainer computes the losses from the heads' outputs: {remedy}.")
 
     def _no_sums(self) -> torch.Tensor:
-        """`(terms, 4)`: summed loss, correct items, items, those with label 1.
+        """Return zeros `(terms, 4)`: summed loss, correct items, items, those with label 1.
 
         On the device, which is then not waited for; only MPS has no float64.
         """
@@ -362,7 +362,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return metrics
 
     def _num_own_examples(self, inputs: Mapping[str, Any]) -> int | None:
-        """Examples of the batch that no process has evaluated before; None for all of them.
+        """Count the examples of the batch that no process has evaluated before; None for all of them.
 
         The last batches of several processes are filled up with the first examples.
         """
