@@ -133,15 +133,13 @@ class TestLearned:
         learned = similar_words._vectors(text, len(words))
         np.testing.assert_allclose(learned @ learned.T, vectors @ vectors.T, atol=1e-4)
 
-    def test_a_mark_is_never_similar_to_a_word(self):
+    def test_only_words_of_as_many_tokens_and_no_mark_with_a_word(self):
         """Comma, semicolon and two particles stand at the same positions."""
         tokenizer = bert(",", ";", "和", "与", *"abcdefgh")
         documents = tokenize_documents([drawn_of(("abcd", ",;和与", "efgh"), 800)], tokenizer)
         table = build_similar_words(documents, tokenizer, least_similarity=0.1).table
         assert table[5,] == [(6,)] and table[8,][0] == (7,)
         assert not any({(5,), (6,)} & {*similar} for (word,), similar in table.items() if word > 6)
-
-    def test_only_as_many_tokens(self):
         tokenizer = bert("a", "b", "##x", "##y", "c", "d", "e")
         text = drawn_of((["c", "d"], ["a", "b", "ax", "bx", "ay"], ["e"]), 300)
         table = build_similar_words(tokenize_documents([text], tokenizer), tokenizer).table
@@ -171,12 +169,6 @@ class TestLearned:
         assert list(similar_words._sentences(documents, tokenizer)) == text
         monkeypatch.setattr(similar_words, "MOST_TOKENS", 1000)  # of 4000
         assert list(similar_words._sentences(documents, tokenizer)) == text[::4]
-
-    def test_only_the_most_frequent_words(self, tokenizer, monkeypatch):
-        monkeypatch.setattr(similar_words, "MOST_WORDS", 13)
-        documents = tokenize_documents([sentences(4000)], tokenizer)
-        words = build_similar_words(documents, tokenizer, least_similarity=0.1).words
-        assert {word for (word,) in words} == {*DETERMINERS, *NOUNS} and len(words) == 13
 
     @pytest.mark.parametrize(
         ("text", "options", "message"),

@@ -54,24 +54,15 @@ class TestBits:
             [[one, W | E, one]],
         ]
 
-    def test_words_of_a_segmenter_bound_entities(self, tokenizer):
-        documents = [["w5 w6 w7", "w5 w6 w7"]]
+    def test_words_sentences_and_parts_of_sentences_bound_entities(self, tokenizer):
+        def bits(sentences: list[str], **options) -> list[list[int]]:
+            return tokenize_documents([sentences], tokenizer, **{"lexicon": ENTRIES, **options})["word_starts"][0]
 
-        def segmenter(sentence: str) -> list[str]:
-            return ["w5w6", "w7"]
-
-        found = tokenize_documents(documents, tokenizer, word_segmenter=segmenter, lexicon=["w5", "w6 w7", "w7"])
-        assert found["word_starts"][0] == [[W | E, 0, W | E | L]] * 2
-        found = tokenize_documents(documents, tokenizer, word_segmenter=segmenter, lexicon=["w5 w6 w7"])
-        assert found["word_starts"][0] == [[W | E | L, 0, W]] * 2
-
-    def test_a_divided_sentence_divides_its_entity(self, tokenizer):
-        found = tokenize_documents([["w8 w9 w10", "w7"]], tokenizer, lexicon=ENTRIES, max_sentence_tokens=2)
-        assert found["word_starts"][0] == [[W | E | L, W], [W | E], [W | E | L]]
-
-    def test_an_entity_within_one_sentence(self, tokenizer):
-        found = tokenize_documents([["w5", "w6"]], tokenizer, lexicon=ENTRIES)
-        assert found["word_starts"][0] == [[W | E], [W | E]]
+        segmented = {"word_segmenter": lambda sentence: ["w5w6", "w7"]}
+        assert bits(["w5 w6 w7"] * 2, lexicon=["w5", "w6 w7", "w7"], **segmented) == [[W | E, 0, W | E | L]] * 2
+        assert bits(["w5 w6 w7"] * 2, lexicon=["w5 w6 w7"], **segmented) == [[W | E | L, 0, W]] * 2
+        assert bits(["w8 w9 w10", "w7"], max_sentence_tokens=2) == [[W | E | L, W], [W | E], [W | E | L]]
+        assert bits(["w5", "w6"]) == [[W | E], [W | E]]
 
     def test_levels_are_nested_and_a_phrase_never_cuts_an_entity(self, tokenizer):
         generator = np.random.default_rng(0)
