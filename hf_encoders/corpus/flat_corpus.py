@@ -185,32 +185,32 @@ class FlatCorpus:
 
     @property
     def num_documents(self) -> int:
-        """Number of documents, D."""
+        """Return the number of documents, D."""
         return len(self.document_offsets) - 1
 
     @property
     def num_sentences(self) -> int:
-        """Number of sentences, S."""
+        """Return the number of sentences, S."""
         return len(self.sentence_offsets) - 1
 
     @property
     def sentence_lengths(self) -> np.ndarray:
-        """Tokens of every sentence, `int64` of shape `(S,)`."""
+        """Return the tokens of every sentence, `int64` of shape `(S,)`."""
         return np.diff(self.sentence_offsets)
 
     @property
     def document_lengths(self) -> np.ndarray:
-        """Sentences of every document, `int64` of shape `(D,)`."""
+        """Return the sentences of every document, `int64` of shape `(D,)`."""
         return np.diff(self.document_offsets)
 
     @property
     def document_tokens(self) -> np.ndarray:
-        """Tokens of every document, `int64` of shape `(D,)`."""
+        """Return the tokens of every document, `int64` of shape `(D,)`."""
         return np.diff(self.sentence_offsets[self.document_offsets])
 
     @cached_property
     def document_starts(self) -> np.ndarray:
-        """First token of every document, `int64` of shape `(D,)`."""
+        """Return the first token of every document, `int64` of shape `(D,)`."""
         return self.sentence_offsets[self.document_offsets[:-1]]
 
     def without_empty(self) -> "FlatCorpus":
@@ -277,7 +277,7 @@ def _flat(batches: list[pa.RecordBatch], name: str) -> tuple[list[np.ndarray], n
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Lengths `(n,)` -> where each row begins, and the end of the last one; `int64` of shape `(n + 1,)`.
+    """Return where each row of some lengths `(n,)` begins, and the end of the last one; `int64` of shape `(n + 1,)`.
 
     >>> offsets_of(np.array([2, 0, 3]))
     array([0, 2, 2, 5])

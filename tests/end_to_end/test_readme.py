@@ -110,7 +110,7 @@ def test_in_chinese_it_says_the_same():
 
 @pytest.mark.processes
 def test_its_blocks_run_in_order_in_an_empty_folder(tmp_path):
-    with LoopbackHub(owner="google-bert") as hub:
+    with LoopbackHub() as hub:
         environment = hub.environment(tmp_path / "home") | {"CUDA_VISIBLE_DEVICES": ""}
         said = run_with_package(FOLLOW, tmp_path, blocks(), environment, timeout=500)
     assert len(re.findall(r"^0\.\d{4} hello", said[0], re.M)) == 3
