@@ -102,7 +102,7 @@ def holds_files(folder: Path) -> bool:
     return folder.exists() and any(path.name not in (LOCK_FILE, UNFINISHED) for path in folder.iterdir())
 
 
-def storage_problem(error: BaseException) -> str | None:
+def storage_problem(error: BaseException | None) -> str | None:
     """Return the storage error that caused an error in one line, such as a full disk; None for other errors.
 
     Libraries in Rust give the number of the system's error in their message.
@@ -113,14 +113,15 @@ def storage_problem(error: BaseException) -> str | None:
     'No space left on device'
     >>> storage_problem(FileNotFoundError(errno.ENOENT, "No such file", "a"))
     """
-    seen: BaseException | None = error
-    while seen is not None:
-        quoted = re.search(r"\(os error (\d+)\)", str(seen))
-        number = seen.errno if isinstance(seen, OSError) and seen.errno else int(quoted[1]) if quoted else None
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:  # a cause that is raised again has the error it caused as context
+        quoted = re.search(r"\(os error (\d+)\)", str(error))
+        number = error.errno if isinstance(error, OSError) and error.errno else int(quoted[1]) if quoted else None
         if number in STORAGE_ERRORS:
-            name = getattr(seen, "filename", None)
+            name = getattr(error, "filename", None)
             return os.strerror(number) + (f": {str(name)!r}" if name else "")
-        seen = seen.__cause__ or seen.__context__
+        seen.append(error)
+        error = error.__cause__ or error.__context__
     return None
 
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, writing
 from hf_encoders.tokenizer_loading import load_tokenizer
-from hf_encoders.writing import check_file, check_folder, read_json, replaced_folder, write_whole
+from hf_encoders.writing import check_file, check_folder, read_json, replaced_folder, storage_problem, write_whole
 from tests.corpus.corpora import TINY_MODEL
 from tests.forked_python import python_c
 
@@ -148,3 +148,13 @@ def test_a_kill_leaves_no_parts_of_two_models(tmp_path):
     assert all(len(set(state) - {None}) < 2 for state in states), states
     assert not (folder / "generator").exists() and not (folder / "added_tokens.json").exists()
     assert states[0] == [False] * 3 and states[-1] == [True] * 3 and len(states) > 10
+
+
+def test_errors_that_name_each_other_are_looked_at_once():
+    """As those of a worker of `datasets`, whose cause is raised again."""
+    cause = TypeError("of the worker")
+    error = RuntimeError("of the library")
+    error.__cause__, cause.__context__ = cause, error
+    assert storage_problem(cause) is None
+    cause.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    assert storage_problem(error) == "No space left on device"

@@ -276,6 +276,10 @@ def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable
 
     @wraps(forward)
     def named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > len(positional):
+            raise TypeError(
+                f"{len(args)} arguments by position, where {', '.join(positional)} are all: leave some out."
+            )
         return forward(self, **dict(zip(positional, args, strict=False)), **kwargs)
 
     named.__signature__ = signature.replace(parameters=[first, *inputs, *its_own, rest])

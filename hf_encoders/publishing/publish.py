@@ -72,17 +72,19 @@ def check_files(directory: Path, tokenizer: Path) -> Iterator[Finding]:
     try:
         config = read_config(directory)
         saved_head(config)
-        written, names = written_config(directory), sorted(published_files(directory))
-        own_tokenizer = tokenizer_code(directory)
+        written = written_config(directory)
+        code_files(directory, written)  # raises for invalid references
     except ValueError as error:
         yield Finding(True, str(error))
         return
-    if links := [name for name in names if leads_out(directory, name)]:
-        yield Finding(True, f"{', '.join(links)}: links out of {directory}: put the files themselves there.")
-        return
-    if own_tokenizer:
-        code = ", ".join(own_tokenizer)
-        yield Finding(True, f"auto_map names code of a tokenizer, which needs none, in {code}: remove it there.")
+    try:
+        if links := [name for name in sorted(published_files(directory)) if leads_out(directory, name)]:
+            yield Finding(True, f"{', '.join(links)}: links out of {directory}: put the files themselves there.")
+            return
+        if code := ", ".join(tokenizer_code(directory)):
+            yield Finding(True, f"auto_map names code of a tokenizer, which needs none, in {code}: remove it there.")
+    except ValueError as error:
+        yield Finding(True, str(error))
     auto_map = written.get("auto_map") or {}
     absent = sorted(name for name, code in type(config).AUTO_MAP.items() if auto_map.get(name) != code)
     missing = [name for name in code_files(directory, written) if not (directory / name).exists()]

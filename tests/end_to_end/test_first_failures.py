@@ -29,7 +29,7 @@ FAILURES = [
     # A model without its tokenizer, or without its weights.
     (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
     (EXPORT.replace("MODEL", "BARE"), "BARE has no weights: neither model.safetensors nor"),
-    (PUBLISH.replace("MODEL", "BARE"), "error(s) above"),
+    (PUBLISH.replace("MODEL", "BARE"), "not published: 3 error(s) above"),
     # Of another kind.
     (
         f"{EVALUATE} --classes transformers".replace("MODEL", "FOREIGN"),
