@@ -219,6 +219,10 @@ def _add_entries(state: dict[str, Any], chosen: Mapping[str, Run], ids: Mapping[
     listed, tokens = state["vocab"], {number: token for token, number in ids.items()}
     scores = dict(map(tuple, listed))
     # Positions in the list are ids, and the tokenizer may have added tokens after it.
+    if missing := [number for number in range(len(listed), max(tokens)) if number not in tokens]:
+        raise ValueError(
+            f"tokenizer has no token of id {missing[0]}, but larger ids: such a Unigram model is not extended."
+        )
     listed += [[tokens[number], FILLER_SCORE] for number in range(len(listed), max(tokens) + 1)]
     for entry, run in chosen.items():
         scores[entry] = sum(scores[piece] for piece in run) + SCORE_MARGIN * (len(run) - 1)

@@ -6,6 +6,7 @@ Leaves out: filtering and shuffling, which `datasets` or a text-processing engin
 
 import copy
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -30,6 +31,8 @@ from hf_encoders.inputs import replace_lone_surrogates
 
 # What the tokenizer returns takes 100 bytes and more per byte of text, so it gets few sentences at once.
 SENTENCES_PER_CALL = 500
+CHARACTERS_PER_PART = 2**18  # of a call, and of a longer sentence; a tokenizer takes 100 to 200 bytes for each
+_SPACE = re.compile(r"\s")
 CHARACTERS_PER_BATCH = 2**18
 NO_TOKENS = (
     "documents holds no sentence that gives a token: check that the files hold text, and that the tokenizer does not "
@@ -128,16 +131,20 @@ class DocumentTokenizer:
     def _encode(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Return the N tokens of all sentences, the length of each, and if marked, the bits of `UnitStart`."""
         tokens, lengths, starts = [np.empty(0, np.int32)], [np.empty(0, np.int64)], [np.empty(0, np.uint8)]
+        parts = [_parts(sentence) for sentence in sentences]
         with unknown_words_refused():
-            for begin in range(0, len(sentences), SENTENCES_PER_CALL):
-                ids, starts_of_call = self._encode_call(sentences[begin : begin + SENTENCES_PER_CALL])
+            for call in _calls(chain.from_iterable(parts)):
+                ids, starts_of_call = self._encode_call(call)
                 lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
                 tokens.append(np.fromiter(chain.from_iterable(ids), np.int32, lengths[-1].sum()))
                 if self.units.are_marked:
                     starts_of_call = self.units.mark(tokens[-1], lengths[-1], starts_of_call)
                 starts.append(starts_of_call)
         are_marked = self.word_segmenter is not None or self.units.are_marked
-        return np.concatenate(tokens), np.concatenate(lengths), np.concatenate(starts) if are_marked else None
+        lengths = np.concatenate(lengths)
+        if len(lengths) > len(sentences):  # the parts of a sentence together
+            lengths = np.diff(offsets_of(lengths)[offsets_of(np.array(list(map(len, parts))))])
+        return np.concatenate(tokens), lengths, np.concatenate(starts) if are_marked else None
 
     def _encode_call(self, sentences: list[str]) -> tuple[list[list[int]], np.ndarray | None]:
         """Return the tokens of each sentence, and with a segmenter where words begin."""
@@ -239,6 +246,30 @@ def document_batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def _parts(sentence: str) -> list[str]:
+    """Divide a sentence at the first space after every `CHARACTERS_PER_PART` characters, at the latest after twice."""
+    parts, begin = [], 0
+    while len(sentence) - begin > CHARACTERS_PER_PART:
+        space = _SPACE.search(sentence, begin + CHARACTERS_PER_PART, begin + 2 * CHARACTERS_PER_PART)
+        end = space.start() if space else begin + 2 * CHARACTERS_PER_PART
+        parts.append(sentence[begin:end])
+        begin = end
+    return [*parts, sentence[begin:]] if begin < len(sentence) or not parts else parts
+
+
+def _calls(sentences: Iterable[str]) -> Iterator[list[str]]:
+    """Yield lists of at most `SENTENCES_PER_CALL` sentences, ended as soon as they have `CHARACTERS_PER_PART`."""
+    call, characters = [], 0
+    for sentence in sentences:
+        call.append(sentence)
+        characters += len(sentence)
+        if len(call) == SENTENCES_PER_CALL or characters >= CHARACTERS_PER_PART:
+            yield call
+            call, characters = [], 0
+    if call:
+        yield call
 
 
 def _divided(lengths: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:

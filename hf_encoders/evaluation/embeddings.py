@@ -7,7 +7,7 @@ as a budget of tokens holds.
 
 import itertools
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -119,6 +119,8 @@ def encode_sentences(
         )
     transformer, *modules = model
     encoder = encoder_of(transformer.auto_model)
+    if options := getattr(transformer, "processing_kwargs", None):
+        raise ValueError(f"model has processing_kwargs={options!r}: call model.encode, or load it without them.")
     if not modules or type(modules[0]).__name__ != "Pooling":
         name = type(modules[0]).__name__ if modules else "no module"
         raise ValueError(f"model has {name} after its transformer, where a Pooling is needed: call model.encode.")
@@ -189,8 +191,8 @@ def tokenized_for(
     """
     check_tokenizer(tokenizer)
     longest, least = encoder.longest_row(), tokenizer.num_special_tokens_to_add() + 1
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens={max_tokens}: must be at least 1.")
+    if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens >= 1):
+        raise ValueError(f"max_tokens={max_tokens}: must be a whole number of at least 1.")
     if max_length is not None and not least <= max_length <= longest:
         raise ValueError(f"max_length={max_length}: must be from {least} to {longest}.")
     texts = [replace_lone_surrogates(text) for text in list_of_strings("texts", texts)]  # as in a corpus
@@ -328,7 +330,7 @@ def _classification_position(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def list_of_strings(name: str, values: Any) -> list[str]:
     """Return the values of the argument `name` as a list; ValueError for all but strings, one or more."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str | Set | Mapping) or not isinstance(values, Iterable) or hasattr(values, "columns"):
         raise ValueError(f"{name} is a {type(values).__name__}: pass a list of strings.")
     values = list(values)
     if not values:

@@ -304,12 +304,13 @@ def _masked_copies(
             fault = "has no tokens" if all(is_special) else f"contains the token {tokenizer.mask_token}"
             raise ValueError(f"texts[{number}]={reprlib.repr(texts[number])} {fault}: leave it out.")
         words = encoded.word_ids(number) if mask_rest_of_word else [None] * len(ids)
+        ids = tuple(ids)  # the same for all copies
         copies, end = [], len(ids)
         for position in reversed(range(len(ids))):
             if position + 1 == len(ids) or words[position] is None or words[position] != words[position + 1]:
                 end = position + 1
             if not is_special[position]:
-                copies.append(MaskedCopy(tuple(ids), position, end))
+                copies.append(MaskedCopy(ids, position, end))
         copies_of_texts.append(copies[::-1])
     return copies_of_texts
 

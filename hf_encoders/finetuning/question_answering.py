@@ -14,6 +14,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
     text = "predict 'no answer' if it scores this much more than the best answer (default: %(default)s)"
     add("--null-threshold", type=float, default=0.0, metavar="X", help=text)
+
+
+def collate(pad: Callable[..., Any], features: list[dict[str, Any]]) -> dict[str, Any]:
+    """Pad a batch whose loss does not depend on its composition; transformers' own heads ignore the flag."""
+    return {**pad(features), "span_loss_over_padding": False}
 
 
 def prepare(
@@ -120,11 +126,6 @@ def prepare(
     )
     if allow_no_answer:
         decoding += f", or none if that scores more than {null_threshold:g} above the best"
-    pad = DataCollatorWithPadding(right_padding(tokenizer))
-
-    def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
-        # So that the loss does not depend on the batch's composition; transformers' own heads ignore it.
-        return {**pad(features), "span_loss_over_padding": False}
 
     def decoded(split: str, predictions: Any) -> list[list[Answer]]:
         options = {"n_best": n_best, "max_answer_length": max_answer_length, "null_threshold": null_threshold}
@@ -141,7 +142,7 @@ def prepare(
         config_fields={"num_labels": 2},  # start and end, also where the checkpoint had other classes
         train_set=rows["train"],
         eval_sets=eval_sets,
-        data_collator=collate,
+        data_collator=partial(collate, DataCollatorWithPadding(right_padding(tokenizer))),
         compute_metrics=metrics,
         main_metric="f1",
         baseline="never an answer" if allow_no_answer else "",

@@ -27,9 +27,7 @@ from .encoder_tokens import FlatTokens, HiddenStateRecorder, flat_tokens, on_hos
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
 # What transformers' Trainer, collators and pipelines pass to any model, and an encoder does not need: heads that count
 # items name the count, and keys are the same tokens as queries.
-WITHOUT_EFFECT = frozenset(
-    {"num_items_in_batch", "cu_seq_lens_k", "max_length_q", "max_length_k", "return_dict", "use_cache"}
-)
+WITHOUT_EFFECT = {"num_items_in_batch", "cu_seq_lens_k", "max_length_q", "max_length_k", "return_dict", "use_cache"}
 # What wrappers pass to encoders too, switched off.
 ONLY_OFF = {"cache_position", "encoder_attention_mask", "encoder_hidden_states", "head_mask", "is_causal"}
 ONLY_OFF |= {"output_router_logits", "past_key_values", "seq_idx"}
@@ -261,28 +259,25 @@ class EncoderModel:
 
 
 def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """Return a `forward` with the inputs `names` before its own arguments, in the signature and by position.
-
-    Trainer drops the columns of a dataset that the signature does not name.
-    """
+    """Return a `forward` whose signature begins with `names`: Trainer drops the columns that a signature does not."""
     signature = inspect.signature(forward)
-    if "input_ids" in signature.parameters:
-        return forward
-    first, *its_own, rest = signature.parameters.values()
-    its_own = [parameter for parameter in its_own if parameter.name not in names]
+    first, *parameters = signature.parameters.values()
+    last = parameters[-1].kind if parameters else None
+    if "input_ids" in signature.parameters or last is not inspect.Parameter.VAR_KEYWORD:
+        return forward  # it names its inputs itself
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     inputs = [inspect.Parameter(name, kind, default=None, annotation=torch.Tensor | None) for name in names]
-    positional = [parameter.name for parameter in (*inputs, *its_own)]
+    parameters = [*inputs, *(parameter for parameter in parameters if parameter.name not in names)]
+    positional = [parameter.name for parameter in parameters[:-1]]
 
     @wraps(forward)
     def named(self: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) > len(positional):
-            raise TypeError(
-                f"{len(args)} arguments by position, where {', '.join(positional)} are all: leave some out."
-            )
+            raise TypeError(f"{len(args)} arguments by position: only {', '.join(positional)} are known.")
         return forward(self, **dict(zip(positional, args, strict=False)), **kwargs)
 
-    named.__signature__ = signature.replace(parameters=[first, *inputs, *its_own, rest])
+    del named.__wrapped__  # accelerate would unwrap it
+    named.__signature__ = signature.replace(parameters=[first, *parameters])
     return named
 
 
@@ -292,7 +287,7 @@ def with_inputs(forward: Callable[..., Any], names: tuple[str, ...]) -> Callable
 def arguments_of(model_class: type) -> frozenset[str]:
     """Return names of the arguments that a class's `forward` and those it overrides read, or that have no effect."""
     forwards = [vars(base)["forward"] for base in model_class.__mro__ if "forward" in vars(base)]
-    return WITHOUT_EFFECT.union(*(inspect.signature(forward).parameters for forward in forwards)) - VARIADIC
+    return frozenset(WITHOUT_EFFECT).union(*(inspect.signature(forward).parameters for forward in forwards)) - VARIADIC
 
 
 def refuse_unknown_arguments(model: nn.Module, arguments: Mapping[str, Any], known: frozenset[str]) -> None:

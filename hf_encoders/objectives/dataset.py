@@ -174,6 +174,7 @@ class EpochDataset(Dataset):
         """Return a copy with another seed, whose epoch is not set."""
         other = self.at_epoch(-1)
         other.seed = seed
+        other._epoch.share_memory_()  # `set_epoch` reaches the workers that have it
         return other
 
     @property

@@ -149,6 +149,10 @@ def with_teacher(student: PreTrainedModel, teacher: PreTrainedModel, **options: 
 
 def check_pair(student: PreTrainedModel, teacher: PreTrainedModel, options: DistillationOptions) -> None:
     """Refuse a student and a teacher that do not fit, as `with_teacher` says."""
+    if student is teacher:
+        raise ValueError(
+            "student is the teacher, whose weights are frozen: give another model, for example student_from."
+        )
     check_masked_lm("student", student)
     check_masked_lm("teacher", teacher)
     config, teacher_config = student.config, teacher.config

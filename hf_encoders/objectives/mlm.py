@@ -89,7 +89,7 @@ class DataCollatorForMaskedLM:
             raise ValueError(
                 f"phase_masking={phase_masking!r} must be options of each phase: [{{}}, {{'unit': 'word'}}]."
             )
-        refuse_unknown_options(type(self).__name__, masking, signature(type(self)).parameters)
+        refuse_unknown_options(type(self).__name__, masking, signature(DataCollatorForMaskedLM).parameters)
         for changed in phase_masking:
             refuse_unknown_options("phase_masking", changed, signature(Masking).parameters)
         begin, end = sequence_ends(tokenizer)
@@ -130,8 +130,7 @@ class DataCollatorForMaskedLM:
         names = ("max_length", "packed", "pad_to_multiple_of", "first_position")
         shown = {name: value for name in names if (value := vars(self).get(name))}
         shown |= {"mask_probability": masking.mask_probability, "unit": masking.unit, **masking.changed}
-        if "word_starts" in shown:
-            shown["word_starts"] = masking.word_starts.__name__
+        shown |= {name: value.__name__ for name, value in shown.items() if hasattr(value, "__name__")}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:

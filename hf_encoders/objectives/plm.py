@@ -276,7 +276,9 @@ class DataCollatorForPermutationLM:
         for_transformers: bool = False,
         **permutation: Any,
     ):
-        refuse_unknown_options(type(self).__name__, permutation, inspect.signature(type(self)).parameters)
+        refuse_unknown_options(
+            type(self).__name__, permutation, inspect.signature(DataCollatorForPermutationLM).parameters
+        )
         self.cls, self.sep = sequence_ends(tokenizer)
         self.padding = {
             "input_ids": mask_and_padding(tokenizer)[1],

@@ -372,7 +372,7 @@ class DocumentChunks(CorpusDataset):
         dupe_factor: int | None = None,
         **rule: Any,
     ):
-        refuse_unknown_options(type(self).__name__, rule, inspect.signature(type(self)).parameters)
+        refuse_unknown_options(type(self).__name__, rule, inspect.signature(DocumentChunks).parameters)
         check_pair_length(max_length)
         self.rule, self.max_length = ChunkRule(**rule), max_length
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
@@ -418,7 +418,7 @@ class DocumentChunks(CorpusDataset):
             key = Key(self.seed, draw, 0)
             self.plans.mkdir(parents=True, exist_ok=True)
             file, outdated = (self.plans / f"{self.seed}-{number}.npy" for number in (draw, draw - 2))
-            with FileLock(f"{file}.lock"):
+            with FileLock(self.plans / "lock"):
                 if not file.exists():
                     cut = original_chunks if self.rule.original_code else whole_sentence_chunks
                     capacity, random = self.max_length - SPECIAL_TOKENS, generator(key, RandomStream.CHUNKS)
@@ -426,7 +426,7 @@ class DocumentChunks(CorpusDataset):
                     np.save(unfinished, cut(self.corpus, capacity, self.rule, random))
                     unfinished.rename(file)
                     outdated.unlink(missing_ok=True)
-            chunks = np.load(file, mmap_mode="r").view(np.recarray)
+                chunks = np.load(file, mmap_mode="r").view(np.recarray)
             rotation = generator(key, RandomStream.CHUNK_ROTATION).integers(max(len(chunks), 1))
             self._plan = draw, chunks, int(rotation)
         return self._plan[1]

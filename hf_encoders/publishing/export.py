@@ -161,7 +161,8 @@ def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
         model.config.return_dict = return_dict
     config = copy.copy(model.config)
     config.architectures = [type(model).__name__]
-    fields = {name: value for name, value in config.to_dict().items() if name not in ("auto_map", "custom_pipelines")}
+    left_out = ("auto_map", "custom_pipelines", "_name_or_path")  # code, and where the model was on this machine
+    fields = {name: value for name, value in config.to_dict().items() if name not in left_out}
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 

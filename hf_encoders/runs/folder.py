@@ -221,7 +221,9 @@ def resumed_facts(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> dic
 
 def check_same(noted: dict[str, Any], facts: dict[str, Any], output: Path, ignored: set[tuple]) -> None:
     """Refuse a run that differs from the one in the output folder; ValueError naming the first difference."""
-    before, now = (entries({name: run.get(name) for name in facts}) for run in (noted, facts))
+    # A run that began from a checkpoint has an entry that one from scratch does not have.
+    names = dict.fromkeys((*facts, INITIAL))
+    before, now = (entries({name: run.get(name) for name in names}) for run in (noted, facts))
     missing = object()  # an entry that one of the two does not have
     for entry in {**now, **before}:
         if entry in ignored or before.get(entry, missing) == now.get(entry, missing):

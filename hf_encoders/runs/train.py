@@ -3,7 +3,8 @@
 import argparse
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -309,7 +310,7 @@ def finish(
         evaluated = {
             when: with_nats_per_byte(metrics, run.objective.token_term, sizes) for when, metrics in evaluated.items()
         }
-    save_pretrained_folder(run, trainer, pretraining_record(run, trainer, parts[0], evaluated, arguments))
+    save_pretrained_folder(run, trainer, partial(pretraining_record, run, trainer, parts[0], evaluated, arguments))
     unigram = trainer.health.unigram_cross_entropy
     write_run(run.output, {**facts, AFTER: evaluated["held-out"], UNIGRAM: unigram, IS_FINISHED: True})
     if trainer.args.push_to_hub:
@@ -333,7 +334,7 @@ def finish(
     print(f"model, tokenizer, code, record, card, curve: {directory}")
 
 
-def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, record: TrainingRecord) -> None:
+def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, make_record: Callable[[], TrainingRecord]) -> None:
     """Save a trained model with its record, curve and card in the run's folder, which are replaced when complete.
 
     The first process calls it; saving is collective.
@@ -342,6 +343,7 @@ def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, record: Traini
     with replaced_folder(directory) as folder:
         # `_internal_call` keeps `Trainer` from pushing a card of its own.
         trainer.save_model(str(folder), _internal_call=True)
+        record = make_record()  # reads the corpus, while no process waits for this one
         complete_tokenizer_config(folder)
         if run.objective.initial is not None:
             copy_modules(run.objective.initial.source, folder)

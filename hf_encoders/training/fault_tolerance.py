@@ -21,13 +21,14 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
-from transformers.trainer_utils import SaveStrategy, TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import SaveStrategy, TrainOutput
 from transformers.utils import logging
 
 from hf_encoders.training.checkpoints import (
     UNFINISHED,
     check_checkpoint,
     check_same_corpus,
+    checkpoints_by_step,
     facts_of_checkpoint,
     facts_of_run,
     finish_checkpoint,
@@ -185,14 +186,27 @@ class FaultTolerantTrainer(Trainer):
         with self._in_all_processes(target):
             if self.args.should_save:
                 finish_checkpoint(aside / target.name, target, facts_of_run(self))
+            self._last_checkpoint = target
             if self._has_push_waiting:
                 self._has_push_waiting = False
                 self._push_from_checkpoint(str(target))
-        self._last_checkpoint = target
         if self.args.should_save:
-            best = self.state.best_model_checkpoint
-            rotate_checkpoints(run_folder, self.args.save_total_limit, best, use_mtime=True)
+            self._remove_surplus(Path(run_folder), target)
             shutil.rmtree(aside, ignore_errors=True)
+
+    def _remove_surplus(self, run_folder: Path, newest: Path) -> None:
+        """Remove checkpoints above `save_total_limit`, of the lowest steps: never the newest nor the best.
+
+        Not by transformers' `rotate_checkpoints`, which goes by the time of the files: clocks may be wrong.
+        """
+        limit = self.args.save_total_limit
+        if not limit or limit <= 0:
+            return
+        best = self.state.best_model_checkpoint
+        kept = {newest, *([Path(best)] if best else [])}
+        others = [checkpoint for checkpoint in checkpoints_by_step(run_folder) if checkpoint not in kept]
+        for checkpoint in others[max(limit - len(kept), 0) :]:
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
     def _get_output_dir(self, trial: Any) -> str:
         """Return the run's folder, or the one for unfinished checkpoints while one is written."""
@@ -295,7 +309,8 @@ class InterruptionCallback(TrainerCallback):
         """Restore the signal handlers; also after training failed."""
         handlers, self._handlers_before = self._handlers_before, {}
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            if handler is not None:  # one that was not installed from Python
+                signal.signal(number, handler)
 
     def _is_interrupted(self, args: TrainingArguments) -> bool:
         received = max_over_processes(self._received or 0, args.device)

@@ -54,6 +54,19 @@ class TestTokenizeDocuments:
         pieces = tokenize_documents([["w5 " * 100_000]], tokenizer, max_sentence_tokens=512)[0]["input_ids"]
         assert [len(piece) for piece in pieces] == [512] * 195 + [160]
 
+    def test_a_text_without_sentences_is_tokenized_in_calls_of_limited_size(self, tokenizer, monkeypatch):
+        text, whole = " ".join(f"w{5 + i % 50}" for i in range(400)), []
+        expected = tokenize_documents([[text, "w5"], [text]], tokenizer)["input_ids"][:]
+        encode = DocumentTokenizer._encode_call
+        monkeypatch.setattr(tokenized, "CHARACTERS_PER_PART", 100)
+        monkeypatch.setattr(
+            DocumentTokenizer,
+            "_encode_call",
+            lambda self, call: whole.append(sum(map(len, call))) or encode(self, call),
+        )
+        assert tokenize_documents([[text, "w5"], [text]], tokenizer)["input_ids"][:] == expected
+        assert len(whole) > 10 and max(whole) <= 300
+
     def test_tokenizer_state_and_length_do_not_matter_and_do_not_change(self, tokenizer, transformers_log):
         tokenizer.model_max_length = 3
         tokenizer.backend_tokenizer.enable_truncation(2)

@@ -1,6 +1,7 @@
 """What nothing reads is refused: labels without a head, misspelt arguments, configurations of another family."""
 
 import copy
+import inspect
 from typing import Any
 
 import pytest
@@ -229,3 +230,22 @@ def test_a_class_of_the_same_name_is_the_same_family() -> None:
     object.__setattr__(config, "__class__", remote)
     assert not isinstance(config, hf_encoders.HfeBertConfig)
     hf_encoders.HfeBertModel(config)
+
+
+def test_inputs_come_first_by_position_and_surplus_ones_are_refused() -> None:
+    model = hf_encoders.HfeBertForMaskedLM(tiny_config(hf_encoders.HfeBertConfig)).eval()
+    ids = ids_for(model)
+    assert torch.equal(model(ids, torch.ones_like(ids)).logits, model(input_ids=ids).logits)
+    with pytest.raises(TypeError, match="9 arguments by position: only input_ids, attention_mask"):
+        model(*[None] * 9)
+
+
+def test_a_forward_of_the_user_is_left_as_it_is() -> None:
+    class OfBatches(hf_encoders.HfeBertForMaskedLM):
+        def forward(self, batch: dict[str, torch.Tensor]) -> Any:
+            return super().forward(**batch)
+
+    model = OfBatches(tiny_config(hf_encoders.HfeBertConfig))
+    assert model({"input_ids": ids_for(model)}).logits.dim() == 3
+    innermost = inspect.unwrap(hf_encoders.HfeBertForMaskedLM.forward)  # what accelerate leaves of it
+    assert list(inspect.signature(innermost).parameters)[:2] == ["self", "input_ids"]

@@ -272,3 +272,22 @@ def test_batches_are_torch_tensors_as_callers_of_other_collators_ask_for(tokeniz
     assert collator(rows, return_tensors="pt")["input_ids"].shape == (1, 4)
     with pytest.raises(ValueError, match="return_tensors='np': batches are torch tensors"):
         collator(rows, return_tensors="np")
+
+
+def test_a_subclass_passes_the_options_on(tokenizer):
+    class Mine(DataCollatorForMaskedLM):
+        def __init__(self, tokenizer, extra=1, **options):
+            super().__init__(tokenizer, **options)
+
+    class MyChunks(DocumentChunks):
+        def __init__(self, documents, **options):
+            super().__init__(documents, 32, **options)
+
+    assert Mine(tokenizer, mask_probability=0.3).masker.masking.mask_probability == 0.3
+    assert MyChunks(documents(), segments="sentences").rule.segments == "sentences"
+    with pytest.raises(ValueError, match="Mine has no option 'mask_probabilty': did you mean 'mask_probability'"):
+        Mine(tokenizer, mask_probabilty=0.3)
+
+
+def test_a_copy_with_another_seed_shares_its_epoch_with_workers():
+    assert SentenceBlocks(documents(), 32).with_seed(1)._epoch.is_shared()

@@ -89,6 +89,13 @@ def test_surplus_checkpoints_are_removed_after_a_new_one_is_complete(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*-*")) == ["checkpoint-6", "checkpoint-8"]
 
 
+def test_a_wrong_clock_removes_no_new_checkpoint(saved):
+    for checkpoint in saved.glob("checkpoint-*"):
+        os.utime(checkpoint, (2**32, 2**32))
+    tiny_run.train(saved, resume=True, save_total_limit=2)
+    assert sorted(path.name for path in saved.glob("checkpoint-*")) == ["checkpoint-6", "checkpoint-8"]
+
+
 def test_a_run_of_fewer_steps_than_save_steps_is_saved_at_the_end(tmp_path):
     tiny_run.train(tmp_path, save_steps=100)
     assert newest(tmp_path) == ("checkpoint-8", [])
