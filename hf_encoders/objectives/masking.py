@@ -103,6 +103,9 @@ CHOICES = {
     "replacement_per": ("token", "word", "unit"),
     "random_tokens": ("ordinary", "ordinary_and_mask", "any"),
 }
+# Options that say which tokens are predicted.
+CHOICE_OPTIONS = {"mask_probability", "unit", "units", "num_masked", "at_least_one", "max_predictions"}
+CHOICE_OPTIONS |= {"pass_over_long_words", "frequency_power", "share_of_words", "count_special_tokens"}
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,9 @@ class Masking:
         share_of_words (`bool`, *optional*, defaults to `False`): Whether `mask_probability` is a share of the words.
         random_tokens (`str`, *optional*, defaults to `"ordinary"`): Vocabulary of random tokens: `"ordinary"`, all
             but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`.
+        choose (`Callable`, *optional*): Your own choice instead of all of the above: a function of token ids `(T,)`,
+            the positions of those that may be predicted `(C,)`, and a numpy generator, a function of seed, epoch and
+            example; it returns some of these positions. What becomes of the tokens stays as above.
     """
 
     mask_probability: float = 0.15
@@ -181,6 +187,7 @@ class Masking:
     mask_special_tokens: bool = False
     share_of_words: bool = False
     random_tokens: str = "ordinary"
+    choose: Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray] | None = None
 
     def __post_init__(self):
         for name, choices in CHOICES.items():
@@ -218,6 +225,8 @@ class Masking:
 
     def _check_combinations(self) -> None:
         is_bernoulli, power = self.num_masked == "bernoulli", self.frequency_power
+        if self.choose is not None and (unused := sorted(self.changed.keys() & CHOICE_OPTIONS)):
+            raise ValueError(f"{unused[0]} has no effect with choose, which says what is predicted: leave one out.")
         if self.units is not None and self.unit != "token":
             raise ValueError(f"unit={self.unit!r} and units={self.units}: leave one of them out (or unit='token').")
         if self.unit != "ngram" and (self.max_ngram != 3 or self.ngram_probabilities is not None):
@@ -483,7 +492,9 @@ class Masker:
         labels = np.full(len(ids), IGNORED, dtype=np.int64)
         if not len(candidates):
             return ids, labels
-        if self.masking.levels == {"token": 1.0}:
+        if self.masking.choose is not None:
+            positions = decided_at = self._chosen(ids, candidates, random)
+        elif self.masking.levels == {"token": 1.0}:
             positions = decided_at = candidates[self._choose_tokens(ids[candidates], len(ids), rate, random)]
         else:
             text = self._text(ids, candidates, is_candidate, word_starts)
@@ -492,6 +503,15 @@ class Masker:
         labels[positions] = ids[positions]
         masked[positions] = self._replaced(ids[positions], positions, decided_at, len(ids), key)
         return masked, labels
+
+    def _chosen(self, ids: np.ndarray, candidates: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Positions that the user's function chooses."""
+        positions = np.unique(np.asarray(self.masking.choose(ids, candidates, random), dtype=np.int64))
+        if not np.isin(positions, candidates).all():
+            raise ValueError(
+                f"choose returned {positions.tolist()}: return some of the candidates, {candidates.tolist()}."
+            )
+        return positions
 
     def _number(self, rate: float, counted: int, length: int, random: np.random.Generator) -> int:
         """Number to predict of `counted` tokens or words."""

@@ -641,3 +641,30 @@ def test_wrong_counts_are_refused(tokenizer):
     ):
         with pytest.raises(ValueError, match=message):
             DataCollatorForMaskedLM(tokenizer, token_counts=counts, **options)
+
+
+def every_second(ids, candidates, random):
+    return candidates[random.permutation(len(candidates))[: len(candidates) // 2]]
+
+
+def test_a_function_of_the_user_chooses_the_tokens(tokenizer):
+    masker = Masker(tokenizer, choose=every_second, mask_replace_probability=1.0, random_replace_probability=0.0)
+    ids = np.array([CLS, 10, 11, 12, 13, SEP])
+    masked, labels = masker(ids, Key(seed=0, epoch=0, example=3))
+    chosen = labels != -100
+    assert chosen.sum() == 2 and not chosen[[0, -1]].any()  # never a special token
+    assert (masked[chosen] == MASK).all() and (masked[~chosen] == ids[~chosen]).all()
+    assert (masker(ids, Key(0, 0, 3))[1] == labels).all()  # a function of seed, epoch and example
+    assert any((masker(ids, Key(0, epoch, 3))[1] != labels).any() for epoch in range(1, 9))
+
+
+def test_a_choice_of_the_user_is_checked(tokenizer):
+    for options, message in (
+        ({"unit": "word"}, "unit has no effect"),
+        ({"mask_probability": 0.3}, "mask_probability"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Masking(choose=every_second, **options)
+    masker = Masker(tokenizer, choose=lambda ids, candidates, random: [0])
+    with pytest.raises(ValueError, match="choose returned .*candidates"):
+        masker(np.array([CLS, 10, SEP]), Key(0, 0, 0))
