@@ -25,6 +25,7 @@ COMMANDS = {  # name, which is that of its module in `hf_encoders.commands` -> s
     "distil": "train a smaller encoder that learns from a larger one, initialised from its layers",
     "finetune": "fine-tune an encoder on labelled data for one task, with metrics over seeds",
     "plot": "compare the curves of runs with each other and with a reference: picture, table, verdict",
+    "report": "write one HTML page on a run: before and after, plan and run, curves, predictions",
     "evaluate": "compute pseudo-perplexity and minimal-pair accuracy of a masked language model",
     "publish": "check a trained directory and push it with its card to the Hub, in one commit",
     "export": "convert to plain transformers, ONNX Runtime or half the size, and verify the outputs",

@@ -64,6 +64,7 @@ RIGHT = {
     "distil": ["model", "--corpus", "text.txt", "--output", "new"],
     "finetune": ["text-classification", "--model", "model", "--train", "rows.csv", "--output", "new"],
     "plot": ["model"],
+    "report": ["run"],
     "evaluate": ["--model", "model", "--text", "text.txt"],
     "publish": ["model", "--repo", "o/n"],
     "export": ["model", "--to", "native", "--output", "new"],
@@ -75,6 +76,8 @@ MISTAKES = [
     ("quickstart", ["--max-steps", "0"], "--max-steps 0: must be at least 1"),
     ("quickstart", ["--family", "brt"], "'brt' (did you mean bert? choose from bert, roberta, albert)"),
     ("quickstart", ["--objective", "nps"], "did you mean nsp?"),
+    ("report", {"run": "no"}, f"RUN 'no' {NOT_THERE}"),
+    ("report", {"run": "model"}, "model holds no run, no run.json and no results.json"),
     ("sample", ["--seed", "x"], "argument --seed: invalid int value"),
     ("sample", {"new": "model"}, "holds files already"),
     ("tokenizer", {"bpe": "bp"}, "did you mean bpe?"),
@@ -147,6 +150,7 @@ def told(tmp_path_factory):
     for name in ("model/config.json", "run/model/config.json", "tokens/tokenizer.json"):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text("{}")
+    (folder / "run" / "run.json").write_text("{}")
     before = sorted(folder.rglob("*"))
     lines = [with_mistake(command, mistake) for command, mistake, _ in MISTAKES]
     lines += [[name, "--help"] for name in COMMANDS] + [["finetune", "question-answering", "--help"]]

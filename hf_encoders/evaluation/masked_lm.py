@@ -56,6 +56,19 @@ class FilledText(NamedTuple):
     log_probability: float  # sum over the masks, in nats, each given the text when it was filled
 
 
+class HiddenWord(NamedTuple):
+    """A sentence in which a word was hidden, and what a model guesses for it."""
+
+    text: str  # with the mask token
+    word: str  # the one that was hidden
+    guesses: list[tuple[str, float]]  # words with their probabilities, the most probable first
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the first guess is the word, capitals aside."""
+        return self.guesses[0][0].lower() == self.word.lower()
+
+
 def token_log_probabilities(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -177,6 +190,31 @@ def fill_masks(
         tokens = tokenizer.convert_ids_to_tokens(list(filled))
         texts.append(FilledText(tokenizer.decode(ids[is_text]), tokens, log_probability))
     return texts
+
+
+def hide_words(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], number: int, seed: int
+) -> list[HiddenWord]:
+    """Hide one word in each of at most `number` random sentences of 8 to 24 tokens, and let the model guess it.
+
+    Words of letters and one token are hidden; a sentence without one is passed over, as are scripts without spaces.
+    """
+    random, hidden = np.random.default_rng(seed), []
+    for sentence in random.permutation([s for s in sentences if 8 <= len(tokenizer.tokenize(s)) <= 24]):
+        words = str(sentence).split()
+        known = [i for i, word in enumerate(words) if word.isalpha() and len(tokenizer.tokenize(f"a {word}")) == 2]
+        if len(hidden) == number:
+            break
+        if known:
+            position = int(random.choice(known))
+            word, words[position] = words[position], tokenizer.mask_token
+            filled = fill_masks(model, tokenizer, " ".join(words), num_beams=3)
+            guesses = [
+                (tokenizer.convert_tokens_to_string(guess.tokens).strip(), math.exp(guess.log_probability))
+                for guess in filled
+            ]
+            hidden.append(HiddenWord(" ".join(words), word, guesses))
+    return hidden
 
 
 def masked_token_scores(

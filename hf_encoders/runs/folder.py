@@ -62,8 +62,10 @@ VERSION = "hf_encoders"  # entry of `run.json`: the version that the run began w
 IGNORED = {("recipe", "name"), ("recipe", "training"), (INITIAL, "name"), (VERSION, None)}
 OF_STEPS = {("recipe", "phases"), ("training", "warmup_steps"), ("training", "lr_scheduler_kwargs")}
 # Further entries of `run.json`: whether the run is finished, the metrics of held-out text before the first and after
-# the last step, the unigram cross-entropy of that text, and the steps in which new heads learn alone.
+# the last step, the unigram cross-entropy of that text, and the steps in which new heads learn alone; the plan and
+# guesses of hidden words are for `hf-encoders report`.
 IS_FINISHED, BEFORE, AFTER, UNIGRAM, ALONE = "is_finished", "before", "after", "unigram_cross_entropy", "head_steps"
+PLAN, PREDICTIONS = "plan", "predictions"
 
 
 def set_run_aside(output: Path, read_by_the_next: list[str | None]) -> None:

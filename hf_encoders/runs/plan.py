@@ -97,6 +97,10 @@ class Plan:
         weights = self.parameters * BYTES_PER_PARAMETER + sum(self.frozen.values()) * FROZEN_BYTES
         return weights + max(phase.activation_bytes for phase in self.phases)
 
+    def facts(self) -> dict[str, float]:
+        """Return tokens, seconds and bytes, for `run.json`."""
+        return {"tokens": sum(p.tokens for p in self.phases), "seconds": self.seconds, "bytes": self.bytes}
+
     def __str__(self) -> str:
         recipe, division, arguments = self.run.recipe, self.run.micro_batching, self.run.arguments
         steps = recipe.steps

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_encoders.corpus.documents import read_documents, splitter_for
 from hf_encoders.corpus.python_docs import LabelledDocument, read_python_documents
 from hf_encoders.corpus.text_files import text_files
-from hf_encoders.evaluation.masked_lm import fill_masks
+from hf_encoders.evaluation.masked_lm import hide_words
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.data import DataSource
 from hf_encoders.finetuning.report import make_record
@@ -170,32 +170,16 @@ def show_filled_masks(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, held_out: list[LabelledDocument], seed: int
 ) -> None:
     """Mask a word in each of a hundred sentences, and print the five in which the model is surest of its guess."""
-    random = np.random.default_rng(seed)
     sentences = [s for document in held_out[:500] for s in document.sentences[:50]]
-    candidates = [s for s in sentences if 8 <= len(tokenizer.tokenize(s)) <= 24]
-    filled = []
-    for sentence in random.permutation(candidates):
-        words = str(sentence).split()
-        known = [i for i, word in enumerate(words) if word.isalpha() and len(tokenizer.tokenize(f"a {word}")) == 2]
-        if not known:
-            continue
-        masked = int(random.choice(known))
-        truth, words[masked] = words[masked], tokenizer.mask_token
-        guesses = [
-            (math.exp(guess.log_probability), tokenizer.convert_tokens_to_string(guess.tokens).strip())
-            for guess in fill_masks(model, tokenizer, " ".join(words), num_beams=3)
-        ]
-        filled.append((guesses, " ".join(words), truth))
-        if len(filled) == MASKED_SENTENCES:
-            break
-    if not filled:
+    hidden = hide_words(model, tokenizer, sentences, MASKED_SENTENCES, seed)
+    if not hidden:
         print("  skipped: no held-out sentence of 8 to 24 tokens.")
         return
-    right = sum(guesses[0][1].lower() == truth.lower() for guesses, _, truth in filled)
-    shown = sorted(filled, key=lambda sentence: sentence[0][0], reverse=True)[:SHOWN_SENTENCES]
-    print(f"  {right} of {len(filled)} words are its first guess; the {len(shown)} of which it is surest:")
-    for guesses, sentence, truth in shown:
-        print(f"  {sentence}\n    {', '.join(f'{word} {p:.0%}' for p, word in guesses)}   (was: {truth})")
+    surest = sorted(hidden, key=lambda sentence: sentence.guesses[0][1], reverse=True)[:SHOWN_SENTENCES]
+    right = sum(sentence.is_right for sentence in hidden)
+    print(f"  {right} of {len(hidden)} words are its first guess; the {len(surest)} of which it is surest:")
+    for text, word, guesses in surest:
+        print(f"  {text}\n    {', '.join(f'{guess} {p:.0%}' for guess, p in guesses)}   (was: {word})")
 
 
 def finetuning_data(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict | None:

@@ -19,6 +19,7 @@ from hf_encoders.corpus.report import corpus_statistics
 from hf_encoders.corpus.similar_words import share_without_similar
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.corpus.text_files import Sampling
+from hf_encoders.evaluation.masked_lm import hide_words
 from hf_encoders.objectives.objective import LossTerm, Objective
 from hf_encoders.options import RUN_OPTIONS, given_fields
 from hf_encoders.publishing.curves import Curve, draw_runs
@@ -38,6 +39,8 @@ from hf_encoders.runs.folder import (
     ALONE,
     BEFORE,
     IS_FINISHED,
+    PLAN,
+    PREDICTIONS,
     UNIGRAM,
     RunFileCallback,
     check_resumed,
@@ -63,6 +66,10 @@ from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.optimizers import optimization_facts
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import locked, replaced_folder
+
+
+# Of the report: documents whose sentences are taken, words that are hidden, and how many of them are shown.
+SHOWN_DOCUMENTS, HIDDEN_WORDS, SHOWN_WORDS = 100, 50, 12
 
 
 def train_run(
@@ -262,7 +269,9 @@ def train(
                 trainer.args.eval_on_start = True
             trainer.add_callback(RunFileCallback(run.output, facts))
             if run.arguments.process_index == 0:
-                print_with_rest(plan_of_trainer(run, trainer), run.output)
+                plan = plan_of_trainer(run, trainer)
+                facts.setdefault(PLAN, plan.facts())  # of a resumed run, the first one
+                print_with_rest(plan, run.output)
             trainer.interruption.how_to_resume = (
                 "give the same command again" + " without --overwrite" * arguments.overwrite
             )
@@ -312,7 +321,8 @@ def finish(
         }
     save_pretrained_folder(run, trainer, partial(pretraining_record, run, trainer, parts[0], evaluated, arguments))
     unigram = trainer.health.unigram_cross_entropy
-    write_run(run.output, {**facts, AFTER: evaluated["held-out"], UNIGRAM: unigram, IS_FINISHED: True})
+    facts |= {AFTER: evaluated["held-out"], UNIGRAM: unigram, PREDICTIONS: predictions(run, trainer, parts[1])}
+    write_run(run.output, {**facts, IS_FINISHED: True})
     if trainer.args.push_to_hub:
         names = published_files(directory)
         refuse_secrets(directory, names)
@@ -332,6 +342,25 @@ def finish(
                 summary = run.objective.summary(metrics_of_source(metrics, name), baseline)
                 print(f"{when}{name and f', {name}'}: {summary}")
     print(f"model, tokenizer, code, record, card, curve: {directory}")
+
+
+def predictions(run: Run, trainer: PreTrainingTrainer, held_out: Sources) -> dict[str, Any] | None:
+    """Return what the model guesses for hidden words of held-out sentences; None if it fills no masks alone."""
+    tokenizer, sentences = trainer.processing_class, []
+    if not run.objective.fills_masks or trainer.model.config.languages is not None:
+        return None
+    for source in held_out.values():
+        rows = source.documents.select(range(min(len(source.documents), SHOWN_DOCUMENTS)))
+        sentences += [tokenizer.decode(ids, skip_special_tokens=True) for row in rows["input_ids"] for ids in row]
+    # As it was saved: the one that was trained may be in parts in several processes.
+    trained = run.objective.saved_model(trainer.accelerator.unwrap_model(trainer.model))
+    model = type(trained).from_pretrained(run.output / "model")
+    hidden = hide_words(model, tokenizer, sentences, HIDDEN_WORDS, trainer.args.seed)
+    shown = []
+    for text, word, guesses in hidden[:SHOWN_WORDS]:
+        before, _, after = text.partition(tokenizer.mask_token)
+        shown.append({"before": before, "after": after, "truth": word, "guesses": guesses})
+    return {"right": sum(word.is_right for word in hidden), "number": len(hidden), "shown": shown} if hidden else None
 
 
 def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, make_record: Callable[[], TrainingRecord]) -> None:

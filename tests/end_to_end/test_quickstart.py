@@ -16,6 +16,7 @@ from transformers import TrainerCallback, pipeline
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.corpus.python_docs import LabelledDocument
+from hf_encoders.evaluation import masked_lm
 from hf_encoders.runs import quickstart as steps
 from hf_encoders.runs.run import Run
 from tests.corpus.corpora import NOUNS, write_corpus
@@ -89,7 +90,7 @@ def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
         guess = "abcdefgh"[words.index("[MASK]")] if number % 2 == 0 else "wrong"
         return [SimpleNamespace(tokens=[guess], log_probability=math.log(0.9 - number / 200))]
 
-    monkeypatch.setattr(steps, "fill_masks", fill)
+    monkeypatch.setattr(masked_lm, "fill_masks", fill)
     sentences = [f"a b c d e f g h x{number}" for number in range(150)]
     steps.show_filled_masks(None, tokenizer, [LabelledDocument("a", [sentences[:40]])], seed=0)
     printed = capsys.readouterr().out
