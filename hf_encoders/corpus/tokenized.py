@@ -54,8 +54,8 @@ class DocumentTokenizer:
     [[[5, 3], [7]], [[8]]]
 
     Args:
-        tokenizer, sentence_splitter, text_column, sentences_column, turns_column, word_segmenter, lexicon, phrases,
-            max_sentence_tokens: As in `prepare_corpus`; of phrases that are learned, none are marked.
+        tokenizer, sentence_splitter, text_column, sentences_column, turns_column: As in `prepare_corpus`.
+        word_segmenter, lexicon, phrases, max_sentence_tokens: Likewise; phrases are given, not learned.
 
     Raises:
         ValueError: If an argument is wrong, or the tokenizer cannot be used so.
