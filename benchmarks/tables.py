@@ -1,7 +1,7 @@
-"""Write the tables of docs/measurements.md from the results in benchmarks/results/.
+"""Write the tables of measurements in docs/ from the results in benchmarks/results/.
 
     python benchmarks/tables.py            # after new results
-    python benchmarks/tables.py --check    # says whether the page is what this writes
+    python benchmarks/tables.py --check    # says which pages are not what this writes
 
 A table stands after `<!-- table FILE.NAME -->`; its columns and rows are in FILE.json.
 """
@@ -15,7 +15,7 @@ from hf_encoders.writing import markdown_table
 
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
+PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
 TABLE = re.compile(r"(<!-- table (\w+)\.(\w+) -->\n)(?:\n(?:\|.*\n)+)?")
 
 
@@ -32,13 +32,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page differs")
     arguments = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    tables = with_tables(page)
-    if arguments.check:
-        print(f"{PAGE.name}: {'as' if page == tables else 'not as'} benchmarks/results/ says")
-        return int(page != tables)
-    PAGE.write_text(tables, encoding="utf-8")
-    return 0
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    changed = {page: tables for page, text in texts.items() if (tables := with_tables(text)) != text}
+    for page, tables in changed.items():
+        print(f"{page.name}: {'not as benchmarks/results/ says' if arguments.check else 'written'}")
+        if not arguments.check:
+            page.write_text(tables, encoding="utf-8")
+    return int(arguments.check and bool(changed))
 
 
 if __name__ == "__main__":
