@@ -83,8 +83,8 @@ def files_named(text: str) -> set[str]:
 
 def test_a_model_is_loaded_early_and_the_page_is_short():
     lines = README.splitlines()
-    assert lines.index("```bash") < 10 and lines.index("```python") < 20
-    assert len(lines) <= 164  # a row of a table for each family
+    assert lines.index("```bash") < 10 and lines.index("```python") < 24
+    assert len(lines) <= 170  # a row of a table for each family
 
 
 def test_every_file_it_names_exists():
