@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import logging
 import re
 import signal
 import sys
@@ -31,6 +32,8 @@ COMMANDS = {  # name, which is that of its module in `hf_encoders.commands` -> s
     "export": "convert to plain transformers, ONNX Runtime or half the size, and verify the outputs",
     "benchmark": "compare speed and memory with transformers' own classes on your machine and text",
 }
+# Loggers of libraries that warn, when they are imported, of what no command uses: kernels for another machine.
+QUIET = ("torchao", "torch.utils._pytree")
 RESUMED = ("quickstart", "corpus", "pretrain", "adapt", "distil")  # commands that resume where they were stopped
 
 
@@ -52,6 +55,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_command(words: list[str]) -> int:
     """Parse the words of a command line, and run its command."""
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.ERROR)
     arguments = parse(words)
     try:
         with contextlib.ExitStack() as arguments.until_end:  # released when the command ends
