@@ -273,7 +273,7 @@ def fitted_recipe(
     if "phases" not in changed:
         phase, tokens = fitted_phase(recipe.phases[0], arguments)
         phases, most = (phase,), recipe.phases[0].steps
-        chosen.append(f"{phase.examples} examples of {phase.length} tokens a step")
+        chosen.append(f"batches of {phase.examples} examples of up to {phase.length} tokens")
         if "max_steps" not in options:
             limits = f"{EPOCHS} times, from {LEAST_STEPS:,} to {most:,}"
             chosen.append(f"{phase.steps:,} steps for about {in_short(tokens)} tokens of text ({limits})")

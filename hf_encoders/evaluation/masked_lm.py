@@ -1,4 +1,4 @@
-"""What a masked language model says of a text: log-probabilities of its tokens, and tokens for its masks.
+"""Score texts with a masked language model (log-probabilities of their tokens), and predict masked tokens.
 
 The pseudo-likelihood of a sentence (Salazar et al. 2020, https://arxiv.org/abs/1910.14659) sums the log-probabilities
 of its tokens, each given all others, in a masked copy of the sentence per token. It ranks sentences. It is not a

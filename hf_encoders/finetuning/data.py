@@ -29,7 +29,7 @@ HELD_OUT_SHARE = 0.1  # without evaluation files
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where the labelled rows come from: the options of `add_data_arguments`."""
+    """Name the sources of the labelled rows: the options of `add_data_arguments`."""
 
     train: str | None = None
     validation: str | None = None

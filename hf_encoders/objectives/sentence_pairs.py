@@ -309,7 +309,7 @@ def original_chunks(corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: 
         return least + int(random.random() * (most - least + 1))
 
     def reach(first: int, last: int, wanted: int) -> int:
-        """Where sentences from `first` on reach as many tokens, or `last`; at least one sentence."""
+        """Return the sentence before which those from `first` on hold as many tokens, or `last`; one at least."""
         end = first + 1
         while end < last and offsets[end] - offsets[first] < wanted:
             end += 1

@@ -204,8 +204,8 @@ class FaultTolerantTrainer(Trainer):
             return
         best = self.state.best_model_checkpoint
         kept = {newest, *([Path(best)] if best else [])}
-        others = [checkpoint for checkpoint in checkpoints_by_step(run_folder) if checkpoint not in kept]
-        for checkpoint in others[max(limit - len(kept), 0) :]:
+        removable = [checkpoint for checkpoint in checkpoints_by_step(run_folder) if checkpoint not in kept]
+        for checkpoint in removable[max(limit - len(kept), 0) :]:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
     def _get_output_dir(self, trial: Any) -> str:

@@ -314,10 +314,10 @@ def adapt_by_default(folder, source, *words):
 @pytest.mark.parametrize(
     ("megabytes", "is_accelerated", "batch", "steps", "rate"),
     [
-        (0.01, False, "32 examples of 64", "500", "0.001"),
-        (50, False, "32 examples of 64", "2,000", "0.001"),
-        (0.5, True, "32 examples of 64", "610", "0.001"),
-        (5, True, "256 examples of 64", "763", "0.001"),
+        (0.01, False, "32 examples of up to 64 tokens", "500", "0.001"),
+        (50, False, "32 examples of up to 64 tokens", "2,000", "0.001"),
+        (0.5, True, "32 examples of up to 64 tokens", "610", "0.001"),
+        (5, True, "256 examples of up to 64 tokens", "763", "0.001"),
     ],
 )
 def test_without_a_recipe_steps_follow_the_text(
@@ -328,7 +328,7 @@ def test_without_a_recipe_steps_follow_the_text(
     monkeypatch.setattr(Source, "tokens", megabytes * 1e6 / 4)
     adapt_by_default(folder, source, "--plan", *(["--use-cpu", "True"] if not is_accelerated else []))
     printed = capsys.readouterr().out
-    assert f"Chosen without --recipe: {batch} tokens a step, {steps} steps for about " in printed
+    assert f"Chosen without --recipe: batches of {batch}, {steps} steps for about " in printed
     assert f"learning rate {rate} for width 128." in printed and f"together {steps} steps" in printed
 
 
@@ -357,7 +357,10 @@ def test_a_run_without_a_recipe_goes_on_as_it_began(folder, capsys):
     source = checkpoint(folder, "bert", hidden_size=128, num_attention_heads=2)
     adapt_by_default(folder, source, "--max-steps", "6")
     printed = capsys.readouterr().out
-    assert "Chosen without --recipe: 32 examples of 64 tokens a step, learning rate 0.001 for width 128." in printed
+    assert (
+        "Chosen without --recipe: batches of 32 examples of up to 64 tokens, learning rate 0.001 for width 128."
+        in printed
+    )
     with pytest.MonkeyPatch.context() as machine:
         machine.setattr(adapted, "default_recipe", lambda noted, given: noted["recipe"]["name"])
         adapt_by_default(folder, source)
