@@ -93,7 +93,7 @@ LANGUAGES = frozenset(_TWO_LETTERS.split())
 
 
 def is_language_code(code: str) -> bool:
-    """Whether a code is one of ISO 639-1, or three letters like those of ISO 639-3, which are not listed here.
+    """Return whether a code is one of ISO 639-1, or three letters like those of ISO 639-3, which are not listed here.
 
     >>> [is_language_code(code) for code in ("de", "gsw", "xx", "DE", "de-AT", "german")]
     [True, True, False, False, False, False]
@@ -117,7 +117,7 @@ def first_line(error: BaseException) -> str:
 
 
 def check_languages(languages: Sequence[str]) -> tuple[str, str]:
-    """The names of two different languages; anything else is a `ValueError`."""
+    """Return the names of two different languages; anything else is a `ValueError`."""
     names = () if isinstance(languages, str) else tuple(languages or ())
     if len(names) != SIDES or not all(isinstance(name, str) and name for name in names):
         raise ValueError(f"languages={languages!r}: name two, of the first and the second side, such as en zh.")

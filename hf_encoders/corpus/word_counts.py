@@ -193,7 +193,7 @@ class CountedText:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether all measured lines are held out."""
+        """Return whether all measured lines are held out."""
         return all(text.held_out for text in self.texts.values())
 
 

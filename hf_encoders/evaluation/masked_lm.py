@@ -65,7 +65,7 @@ class HiddenWord(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the first guess is the word, capitals aside."""
+        """Return whether the first guess is the word, capitals aside."""
         return self.guesses[0][0].lower() == self.word.lower()
 
 

@@ -57,7 +57,7 @@ class HfeElectraConfig(BertFieldsConfig):
         self._require("summary_last_dropout", 0 <= self.summary_last_dropout < 1, "must be a probability in [0, 1)")
 
     def generator_config(self) -> "HfeElectraConfig":
-        """The generator's configuration: the same depth and embeddings, `generator_size` of the width.
+        """Return the generator's configuration: the same depth and embeddings, `generator_size` of the width.
 
         The feed-forward part is as many times wider than the model as the discriminator's; heads are of 64 numbers
         (`get_generator_config` in `run_pretraining.py`), or of the next larger width that divides the model's.

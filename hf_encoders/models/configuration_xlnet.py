@@ -156,10 +156,10 @@ class HfeXLNetConfig(EncoderConfig):
 
     @classmethod
     def base(cls, **overrides: Any) -> "HfeXLNetConfig":
-        """The released xlnet-base-cased: 12 layers, width 768; 116,718,336 parameters."""
+        """Return the sizes of xlnet-base-cased: 12 layers, width 768; 116,718,336 parameters."""
         return cls(**{"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072, **overrides})
 
     @classmethod
     def large(cls, **overrides: Any) -> "HfeXLNetConfig":
-        """The released xlnet-large-cased: 24 layers, width 1024; 360,268,800 parameters."""
+        """Return the sizes of xlnet-large-cased: 24 layers, width 1024; 360,268,800 parameters."""
         return cls(**overrides)

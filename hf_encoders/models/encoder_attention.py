@@ -92,7 +92,7 @@ class EncoderSelfAttention(nn.Module):
         return self._attend_padded(heads, tokens, implementation)
 
     def _attend_with_flash(self, heads: Heads, tokens: FlatTokens, implementation: str) -> torch.Tensor:
-        """Flash attention for sequences of any length, by transformers' interface: `(N, A, H)` each -> `(N, A, H)`."""
+        """Attend by flash attention, any length, through transformers: `(N, A, H)` each -> `(N, A, H)`."""
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         bounds, longest = tokens.cu_seq_lens.int(), max(tokens.sequence_lengths)
         lengths = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
@@ -104,7 +104,7 @@ class EncoderSelfAttention(nn.Module):
         return self._dropout > 0 and not self.has_distances and samples_16_bits(query, self._dropout)
 
     def _attend_per_sequence(self, heads: Heads, tokens: FlatTokens) -> torch.Tensor:
-        """One kernel call per sequence: `(N, A, H)` each -> `(N, A, H)`."""
+        """Attend with one call per sequence: `(N, A, H)` each -> `(N, A, H)`."""
         lengths = tokens.lengths()
         if self._drops_by_mask(heads[0]):
             return attend_with_dropout(*heads, lengths, self.scaling, self._dropout)
@@ -123,7 +123,7 @@ class EncoderSelfAttention(nn.Module):
     def _attend_padded(
         self, heads: Heads, tokens: FlatTokens, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One kernel call over sequences padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
+        """Attend with one call, padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
         if self.has_distances and implementation not in ("eager", "sdpa"):
             raise ValueError(
                 f"position_embedding_type={self.config.position_embedding_type!r} adds to the attention scores, which "
@@ -202,7 +202,7 @@ def eager_attention(
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The formula written out: the reference for every other kernel, with the signature of transformers' interface.
+    """Attend by the formula written out, the reference for every other kernel; transformers' signature.
 
     `query`, `key` and `value` are `(S, A, L, H)`, `attention_mask` is additive. Returns the context `(S, L, A, H)` and
     the weights after dropout `(S, A, L, L)`.

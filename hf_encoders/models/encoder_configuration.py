@@ -239,7 +239,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
 
     @classmethod
     def model_types(cls) -> tuple[str, ...]:
-        """The `model_type` of the files that the class reads: `to_dict` writes the second one beyond native."""
+        """Return the `model_type` of the files that the class reads: `to_dict` writes the second one beyond native."""
         return (cls.model_type, f"hfe_{cls.model_type}", *cls.OTHER_MODEL_TYPES)
 
     @classmethod

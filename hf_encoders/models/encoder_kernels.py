@@ -31,7 +31,7 @@ def is_eager() -> bool:
 
 
 def matmul_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """The dtype in which `nn.functional.linear` multiplies here: autocast's, or the tensor's own."""
+    """Return the dtype in which `nn.functional.linear` multiplies here: autocast's, or the tensor's own."""
     device = tensor.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
         return torch.get_autocast_dtype(device)
@@ -77,7 +77,7 @@ def random_bits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
 
 
 def scaled_mask(bits: torch.Tensor, probability: float, dtype: torch.dtype) -> torch.Tensor:
-    """Zero for dropped elements and 1 / (share kept) for the others, of the shape of `bits`.
+    """Return 0 for dropped elements and 1 / (share kept) for the others, of the shape of `bits`.
 
     `dtype` is float32 or float64: 16 bits would round the factor, and with it the mean.
 
@@ -206,7 +206,7 @@ def views_of_sequences(lengths: list[int], *tensors: torch.Tensor) -> tuple[tupl
 
 
 def num_padding_rows(tensor: torch.Tensor) -> int:
-    """How many rows of zeros to append to `(rows, width)` before it is multiplied, at most 1/32 of its rows.
+    """Return how many rows of zeros to append to `(rows, width)` before it is multiplied, at most 1/32 of its rows.
 
     In 16 bits on a CPU, oneDNN compiles a kernel for every number of rows that is not in its cache: 4 to 15 ms for
     each of a layer's twelve products. Flat batches differ in their number of tokens; with padding rows few occur.
@@ -240,7 +240,7 @@ def transposed(gradient: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def rows_at_once(scores: torch.Tensor) -> int:
-    """How many rows of `scores` to process at a time: on a CPU as many as stay in its cache through several steps."""
+    """Return how many rows of `scores` to process at a time: on a CPU as many as stay in its cache."""
     rows, width = scores.shape
     return max(1, CACHED_NUMBERS // width) if scores.device.type == "cpu" else max(1, rows)
 
@@ -331,7 +331,7 @@ class _Projection(torch.autograd.Function):
 
 
 def without_autocast(tensor: torch.Tensor) -> AbstractContextManager:
-    """Autocast switched off on the tensor's device, if the device has it."""
+    """Switch autocast off on the tensor's device, if the device has it."""
     device = tensor.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 

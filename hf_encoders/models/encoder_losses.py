@@ -28,7 +28,7 @@ class ObjectiveSums(NamedTuple):
 
 
 def classification_sums(logits: torch.Tensor, labels: torch.Tensor) -> ObjectiveSums:
-    """Cross-entropy summed over items: logits `(items, classes)`, labels `(items,)` with -100 ignored."""
+    """Sum the cross-entropy over items: logits `(items, classes)`, labels `(items,)` with -100 ignored."""
     labels = labels.long()
     nll = nn.functional.cross_entropy(_at_least_float32(logits), labels, ignore_index=IGNORED, reduction="sum")
     is_item = labels != IGNORED
@@ -127,7 +127,7 @@ VOCABULARY_BLOCK = 2**12  # 16-bit products of a base model on a CPU: 6 MB inste
 
 
 def chunk_scores(device: torch.device) -> int:
-    """How many scores, items times classes, are held at once."""
+    """Return how many scores, items times classes, are held at once."""
     return CHUNK_SCORES_ON_CUDA if device.type == "cuda" else CHUNK_SCORES
 
 
@@ -146,7 +146,7 @@ def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, l
 def linear_loss(
     hidden_states: torch.Tensor, linear: nn.Linear, targets: torch.Tensor, become_gradients_: Callable
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss that `become_gradients_` computes of `linear(hidden_states)` and `targets`, `(P, ...)`, in chunks."""
+    """Compute in chunks the loss of `become_gradients_` on `linear(hidden_states)` and `targets`, `(P, ...)`."""
     settings = (become_gradients_, matmul_dtype(hidden_states), torch.is_grad_enabled())
     return _LinearLoss.apply(hidden_states, linear.weight, linear.bias, targets, *settings)
 
@@ -239,7 +239,7 @@ def _become_gradients_(
 def _num_correct(
     scores: torch.Tensor, of_label: torch.Tensor, highest: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Items whose first highest score is the label's; on a CPU `argmax`, slower than `amax`, of possible ones only."""
+    """Count items whose first highest score is the label's; on a CPU `argmax`, slow, of possible ones only."""
     if scores.device.type != "cpu":
         return (scores.argmax(dim=1) == labels).sum()
     candidates = (of_label == highest).squeeze(1).nonzero().squeeze(1)

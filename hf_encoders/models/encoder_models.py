@@ -211,7 +211,7 @@ class EncoderModel:
         return self.pooler(first_tokens)
 
     def longest_row(self) -> int:
-        """Tokens of the longest sequence that the position table has rows for."""
+        """Return the length of the longest sequence that the position table has rows for."""
         return self.config.max_position_embeddings
 
     def _check_inputs(

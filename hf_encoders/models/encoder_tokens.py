@@ -108,7 +108,7 @@ class FlatTokens:
         return self._scatter(flat, self._places_in_sequences(), self.num_sequences, self.longest, 0.0)
 
     def from_sequences(self, padded: torch.Tensor) -> torch.Tensor:
-        """Inverse of `to_sequences`: `(S, L, *)` -> `(N, *)`."""
+        """Invert `to_sequences`: `(S, L, *)` -> `(N, *)`."""
         places = self._places_in_sequences()
         flat = padded.reshape(self.num_sequences * self.longest, *padded.shape[2:])
         return flat if places is None else flat.index_select(0, places)
@@ -273,5 +273,5 @@ class HiddenStateRecorder(nn.Module):
     """
 
     def forward(self, before: torch.Tensor, after: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
-        """The layer's input `(B, T, D)`, for the hook, and its output `(N, D)` -> `(B, T, D)`."""
+        """Take the layer's input `(B, T, D)`, for the hook, and pad its output: `(N, D)` -> `(B, T, D)`."""
         return tokens.to(after.device).pad(after)

@@ -63,7 +63,7 @@ class Streams:
         return torch.cat([content, grid.view(len(content), self.most_queries, *queries.shape[1:])], dim=1)
 
     def from_sequences(self, padded: torch.Tensor) -> torch.Tensor:
-        """Inverse of `of_sequences`: `(S, n, ...)` -> `(N + P, ...)`."""
+        """Invert `of_sequences`: `(S, n, ...)` -> `(N + P, ...)`."""
         content = self.tokens.from_sequences(padded[:, : self.tokens.longest])
         if self.query_places is None:
             return content
@@ -80,7 +80,7 @@ def make_streams(
     queries: torch.Tensor | None,
     query_counts: torch.Tensor | None,
 ) -> Streams:
-    """The streams of a batch; arguments as in `HfeXLNetModel.forward`, `token_type_ids` and `order` flat, `(N,)`.
+    """Make the streams of a batch; arguments as in `HfeXLNetModel.forward`, `token_type_ids` and `order` flat, `(N,)`.
 
     `queries` are the content rows that have a query row, `(P,)`, in their order; `query_counts` how many they are in
     each sequence, `(S,)` on the CPU, so that no accelerator is waited for.
@@ -123,7 +123,7 @@ def make_streams(
 
 
 def count_queries(tokens: FlatTokens, queries: torch.Tensor) -> torch.Tensor:
-    """Number of queries in each sequence, of flags at the border on the CPU: `(B, T)` -> `(S,)`."""
+    """Return the number of queries in each sequence, of flags at the border on the CPU: `(B, T)` -> `(S,)`."""
     if not tokens.is_packed:
         return queries.sum(dim=1)
     before = nn.functional.pad(queries.flatten().cumsum(0), (1, 0))
@@ -131,7 +131,7 @@ def count_queries(tokens: FlatTokens, queries: torch.Tensor) -> torch.Tensor:
 
 
 def _sequence_of_tokens(tokens: FlatTokens, device: torch.device) -> torch.Tensor:
-    """Index of the sequence that each flat token is in, `(N,)`."""
+    """Return the index of the sequence that each flat token is in, `(N,)`."""
     if tokens.is_packed:
         return tokens.of_tokens(torch.arange(tokens.num_sequences, device=device))
     rows = torch.arange(tokens.batch_size, device=device)[:, None]
@@ -139,7 +139,7 @@ def _sequence_of_tokens(tokens: FlatTokens, device: torch.device) -> torch.Tenso
 
 
 def _visible_keys(tokens: FlatTokens, rows: int, device: torch.device) -> torch.Tensor | None:
-    """Keys that are tokens, `(S, 1 or n, L)`; None for all."""
+    """Return which keys are tokens, `(S, 1 or n, L)`; None for all."""
     is_real = tokens.sequence_mask()
     if is_real is None:
         return None
@@ -155,7 +155,7 @@ def _visible_keys(tokens: FlatTokens, rows: int, device: torch.device) -> torch.
 
 
 def sinusoids(longest: int, width: int, clamp_len: int, like: torch.Tensor) -> torch.Tensor:
-    """Encodings of the distances from -(L - 1) to L - 1: sines in the first and cosines in the second half of columns.
+    """Encode the distances from -(L - 1) to L - 1: sines in the first half of columns, cosines in the second.
 
     `relative_positional_encoding` in `modeling.py` of zihangdai/xlnet. `(2 * L - 1, D)`.
     """

@@ -133,7 +133,7 @@ class AlbertEncoder(LayerStack):
             self.shared_parts = nn.ModuleList(shared)
 
     def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
-        """Embeddings `(N, E)` -> `(N, D)`; `flags` as in `LayerStack`."""
+        """Project embeddings and run the layers, `(N, E)` -> `(N, D)`; `flags` as in `LayerStack`."""
         return super().forward(self.embedding_hidden_mapping_in(hidden_states), tokens, *flags)
 
     def layers(self) -> list[Callable[..., torch.Tensor]]:

@@ -118,7 +118,7 @@ class DetectionSums(NamedTuple):
 
 
 def detection_sums(scores: torch.Tensor, labels: torch.Tensor) -> DetectionSums:
-    """Binary cross-entropy summed over tokens; `scores` `(N,)`, `labels` `(N,)` 1 = replaced, 0 = not, -100 = none."""
+    """Sum the cross-entropy over tokens; `scores` `(N,)`, `labels` `(N,)` 1 = replaced, 0 = not, -100 = none."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     is_item, is_replaced = labels != IGNORED, labels == 1
     nll = nn.functional.binary_cross_entropy_with_logits(

@@ -93,7 +93,7 @@ class HfeRobertaModel(EncoderModel, HfeRobertaPreTrainedModel):
         self.post_init()
 
     def longest_row(self) -> int:
-        """Tokens of the longest sequence: the first positions are those of padding."""
+        """Return the length of the longest sequence: the first positions are those of padding."""
         return self.config.max_position_embeddings - self.embeddings.first_position
 
 

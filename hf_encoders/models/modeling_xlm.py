@@ -227,7 +227,7 @@ def run_xlm_layer(
     tokens: FlatTokens,
     output_attentions: bool,
 ) -> torch.Tensor:
-    """The modules of one depth: `(N, D)` -> `(N, D)`."""
+    """Run the modules of one depth: `(N, D)` -> `(N, D)`."""
     hidden_states, _ = attend(hidden_states, tokens, attention_norm, output_attentions)
     return zero_at_padding(feed_forward(hidden_states, norm), tokens)
 

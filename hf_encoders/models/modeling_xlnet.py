@@ -326,7 +326,7 @@ class HfeXLNetLMHeadModel(XLNetHead, EncoderForTokenPrediction, HfeXLNetPreTrain
 
 
 def last_of_each_sequence(tokens: FlatTokens, flat: torch.Tensor) -> torch.Tensor:
-    """The last real token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`.
+    """Return the last real token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`.
 
     transformers takes the last column. That is this token in rows padded on the left, as XLNet's tokenizer pads;
     padding on the right would be summarised there.

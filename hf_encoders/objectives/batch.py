@@ -62,7 +62,7 @@ def batch(
 
 
 def count_items(batch: Mapping[str, torch.Tensor], argument: str) -> torch.Tensor:
-    """Items of a loss term in a batch, `int64`: the labels in `argument`, or for `input_ids` every real token.
+    """Count the items of a loss term in a batch, `int64`: the labels in `argument`, or for `input_ids` real tokens.
 
     >>> batch = {"input_ids": torch.tensor([[1, 7, 2], [1, 2, 0]]), "labels": torch.tensor([[-100, 7, -100]] * 2)}
     >>> batch["attention_mask"] = torch.tensor([[1, 1, 1], [1, 1, 0]])

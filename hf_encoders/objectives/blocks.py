@@ -90,7 +90,7 @@ class SentenceBlocks(CorpusDataset):
         return len(self.blocks)
 
     def facts(self) -> list[str]:
-        """Contents and options for `repr`."""
+        """Return contents and options for `repr`."""
         names = ("max_length", "cross_documents", "sentence_separators", "cut_long_sentences", "whole_sentences")
         return [f"{len(self):,} blocks of {self.corpus!r}", *(f"{name}={vars(self)[name]}" for name in names)]
 
@@ -133,7 +133,7 @@ class SentenceBlocks(CorpusDataset):
         return np.stack([units[begin], units[end], begins_with_one, ends_with_one], axis=1)
 
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """First tokens of the units that blocks are filled with, and N at the end; and which begin a document.
+        """Return the first tokens of the units that fill blocks, and N at the end; and which begin a document.
 
         A unit is a sentence, a part of a long one, or (empty) a separator between documents that counts as a sentence.
         """
@@ -222,7 +222,7 @@ class StreamedBlocks(EpochDataset, IterableDataset):
             yield Example([tokens], Key(self.seed, draw, number), starts)
 
     def facts(self) -> list[str]:
-        """Contents and options for `repr`."""
+        """Return contents and options for `repr`."""
         return [f"{self.stream.num_shards} shards", f"max_length={self.max_length}"]
 
     def set_epoch(self, epoch: int) -> None:
@@ -335,7 +335,7 @@ class ParallelPairs(CorpusDataset):
         return f"{self.num_left_out:,} of {self.num_documents:,} pairs, too long" * bool(self.num_left_out)
 
     def facts(self) -> list[str]:
-        """Contents and options for `repr`."""
+        """Return contents and options for `repr`."""
         left_out = f", {self.num_left_out:,} left out" if self.num_left_out else ""
         return [f"{len(self):,} pairs of {'-'.join(self.languages)}{left_out}", f"max_length={self.max_length}"]
 
@@ -348,7 +348,7 @@ class ParallelPairs(CorpusDataset):
         return Example.of(texts, key, languages=[self.languages[side] for side in sides], restarts=True)
 
     def _fitting_pairs(self) -> np.ndarray:
-        """The first sentence of every pair that fits, `(pairs,)`."""
+        """Return the first sentence of every pair that fits, `(pairs,)`."""
         sizes = self.corpus.document_lengths
         if sizes.max(initial=0) > SIDES:
             raise ValueError(

@@ -133,7 +133,7 @@ class EpochDataset(Dataset):
         return f"{type(self).__name__}({', '.join([*self.facts(), *given])})"
 
     def facts(self) -> list[str]:
-        """Contents and options for `repr`."""
+        """Return contents and options for `repr`."""
         return [f"{len(self):,} examples"]
 
     @property
@@ -198,7 +198,7 @@ class EpochDataset(Dataset):
 
     @property
     def draw(self) -> int:
-        """Index of the sample that the current epoch has."""
+        """Return the index of the sample that the current epoch has."""
         index = self.epoch // self.epochs_per_draw
         return index if self.dupe_factor is None else index % self.dupe_factor
 

@@ -139,7 +139,7 @@ class Dialogues(CorpusDataset):
         return words * bool(self.num_left_out)
 
     def facts(self) -> list[str]:
-        """Contents and options for `repr`."""
+        """Return contents and options for `repr`."""
         left_out = f"{self.num_left_out:,} dialogues left out"
         return [f"{len(self):,} examples of {self.corpus!r}", left_out, f"max_length={self.max_length}"]
 

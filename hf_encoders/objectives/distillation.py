@@ -457,7 +457,7 @@ class Distillation(MaskedLanguageModelling):
 
     @property
     def begins_trained(self) -> bool:
-        """Whether students begin with layers of the teacher."""
+        """Return whether students begin with layers of the teacher."""
         return self.layers is not None
 
     def facts(self) -> dict[str, Any]:

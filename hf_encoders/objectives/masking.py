@@ -278,11 +278,11 @@ class Masking:
 
     @property
     def counts_words(self) -> bool:
-        """Whether the number to mask counts words, for units of words."""
+        """Return whether the number to mask counts words, for units of words."""
         return self.share_of_words or self.num_masked == "bernoulli"
 
     def run_size_probabilities(self) -> np.ndarray:
-        """Probabilities of runs of 1, 2, ... words.
+        """Return the probabilities of runs of 1, 2, ... words.
 
         >>> (Masking(unit="ngram").run_size_probabilities() * 11).round(6).tolist()
         [6.0, 3.0, 2.0]
@@ -301,7 +301,7 @@ class Masking:
 
 
 def _are_probabilities(values: object) -> bool:
-    """Whether values are numbers of at least 0 with a sum of 1."""
+    """Return whether values are numbers of at least 0 with a sum of 1."""
     try:
         values = [] if isinstance(values, str) else list(values)
     except TypeError:
@@ -446,7 +446,7 @@ class Masker:
             self.similar_words.check_tokenizer(tokenizer)
 
     def _counts(self, token_counts: np.ndarray | None) -> np.ndarray:
-        """Counts of all ids, at least 1."""
+        """Return the counts of all ids, at least 1."""
         size, counts = len(self.is_ordinary), np.asarray(() if token_counts is None else token_counts)
         if not (counts.dtype.kind in "iuf" and counts.ndim == 1 and len(counts) >= size and np.all(counts >= 0)):
             what = "missing" if token_counts is None else f"{counts.dtype} of shape {counts.shape}"
@@ -505,7 +505,7 @@ class Masker:
         return masked, labels
 
     def _chosen(self, ids: np.ndarray, candidates: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Positions that the user's function chooses."""
+        """Return the positions that the user's function chooses."""
         positions = np.unique(np.asarray(self.masking.choose(ids, candidates, random), dtype=np.int64))
         if not np.isin(positions, candidates).all():
             raise ValueError(
@@ -514,7 +514,7 @@ class Masker:
         return positions
 
     def _number(self, rate: float, counted: int, length: int, random: np.random.Generator) -> int:
-        """Number to predict of `counted` tokens or words."""
+        """Return the number to predict of `counted` tokens or words."""
         exact = rate * (length if self.masking.count_special_tokens and not self.masking.share_of_words else counted)
         if self.masking.num_masked == "nearest":
             return self._bounded(round(exact), length)
@@ -524,7 +524,7 @@ class Masker:
         return min(max(number, int(self.masking.at_least_one)), self.masking.max_predictions or length, length)
 
     def _choose_tokens(self, ids: np.ndarray, length: int, rate: float, random: np.random.Generator) -> np.ndarray:
-        """Indices of the predicted ones of C candidates, `(P,)`: those with the lowest random numbers."""
+        """Return the indices of the predicted ones of C candidates, `(P,)`: those with the lowest random numbers."""
         if self.masking.num_masked == "bernoulli":
             draws = random.random(len(ids))
             number = self._bounded(np.count_nonzero(draws < rate), length)
@@ -551,7 +551,7 @@ class Masker:
     def _choose_units(
         self, text: Text, length: int, rate: float, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the predicted tokens, and of the token that decides what becomes of each, `(P,)`."""
+        """Return the positions of the predicted tokens, and of the token that decides what becomes of each, `(P,)`."""
         masking, names = self.masking, list(self.units)
         name = names[self.level_bounds.searchsorted(random.random(), "right")] if len(names) > 1 else names[0]
         starts = self.units[name](text)
@@ -588,7 +588,7 @@ class Masker:
     def _replaced(
         self, originals: np.ndarray, positions: np.ndarray, decided_at: np.ndarray, length: int, key: Key
     ) -> np.ndarray:
-        """New ids of the predicted tokens, `(P,)`; `decided_at` is the first token of each one's unit or word."""
+        """Draw new ids of the predicted tokens, `(P,)`; `decided_at` is the first token of each one's unit or word."""
         random = generator(key, RandomStream.REPLACEMENT)
         draws = random.random((length, 2))
         if self.masking.replacement_per == "token":

@@ -111,7 +111,7 @@ class MixedExamples(EpochDataset):
         return self.num_examples
 
     def facts(self) -> list[str]:
-        """Contents and options for `repr`."""
+        """Return contents and options for `repr`."""
         of_sources = (f"{name}: {self.shares[name]:.1%}, {self.passes[name]:.3g} passes" for name in self.sources)
         return [f"{len(self):,} examples of {'; '.join(of_sources)}"]
 
@@ -126,7 +126,7 @@ class MixedExamples(EpochDataset):
         return {name: self.shares[name] * len(self) / size for name, size in self.sizes.items()}
 
     def counts_before(self, epoch: int) -> np.ndarray:
-        """Examples of each source in the epochs before one, `int64` of shape `(sources,)`.
+        """Count the examples of each source in the epochs before one, `int64` of shape `(sources,)`.
 
         What the shares say, rounded by largest remainders, so that the counts of all sources are those of the epochs.
         """

@@ -106,7 +106,7 @@ class Objective:
 
     @property
     def begins_trained(self) -> bool:
-        """Whether new models begin with the weights of a trained encoder."""
+        """Return whether new models begin with the weights of a trained encoder."""
         return self.initial is not None
 
     def of_checkpoint(self, initial: Any) -> "Objective":

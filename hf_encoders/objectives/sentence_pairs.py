@@ -399,7 +399,7 @@ class DocumentChunks(CorpusDataset):
         return self.num_chunks
 
     def facts(self) -> list[str]:
-        """Contents and options for `repr`."""
+        """Return contents and options for `repr`."""
         return [f"{len(self):,} chunks of {self.corpus!r}", f"max_length={self.max_length}"]
 
     def with_seed(self, seed: int) -> "DocumentChunks":

@@ -77,7 +77,7 @@ class Difference(NamedTuple):
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the largest difference is at most `FP32_TOLERANCE` times the scale; False for NaN."""
+        """Return whether the largest difference is at most `FP32_TOLERANCE` times the scale; False for NaN."""
         return self.largest <= FP32_TOLERANCE * self.scale
 
 

@@ -249,7 +249,7 @@ class Recipe:
 
     @property
     def needs_named_sources(self) -> bool:
-        """Whether it says how often sources are drawn, which have names then."""
+        """Return whether it says how often sources are drawn, which have names then."""
         return any(self.samplings) or self.tokenizer.sampling_alpha != 1
 
     @property

@@ -72,7 +72,7 @@ class Source:
 
     @property
     def is_parallel(self) -> bool:
-        """Whether documents are pairs of a sentence and its translation."""
+        """Return whether documents are pairs of a sentence and its translation."""
         return len(self.languages) > 1
 
     @property
@@ -140,17 +140,17 @@ class Sources(dict[str, Source]):
 
     @property
     def are_named(self) -> bool:
-        """Whether the sources have names."""
+        """Return whether the sources have names."""
         return UNNAMED not in self
 
     @property
     def have_pairs(self) -> bool:
-        """Whether a source is parallel text."""
+        """Return whether a source is parallel text."""
         return any(source.is_parallel for source in self.values())
 
     @property
     def are_prepared(self) -> bool:
-        """Whether all of the text is prepared."""
+        """Return whether all of the text is prepared."""
         return all(source.folders for source in self.values())
 
     @property
