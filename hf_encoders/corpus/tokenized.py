@@ -35,7 +35,7 @@ CHARACTERS_PER_PART = 2**18  # of a call, and of a longer sentence; a tokenizer 
 _SPACE = re.compile(r"\s")
 CHARACTERS_PER_BATCH = 2**18
 NO_TOKENS = (
-    "documents holds no sentence that gives a token: check that the files hold text, and that the tokenizer does not "
+    "the text has no sentence that gives a token: check that the files hold text, and that the tokenizer does not "
     "remove it all."
 )
 

@@ -181,7 +181,7 @@ def test_texts_of_two_documents_are_enough_and_one_is_refused(folder, capsys):
     for keep, corpus, message in (
         ("one.txt", "two.txt", "--keep holds 1 document(s), and mlm needs 2"),
         ("two.txt", "one.txt", "--corpus holds 1 document(s), and mlm needs 2"),
-        ("none.txt", "two.txt", "--keep: documents holds no sentence"),
+        ("none.txt", "two.txt", "--keep: the text has no sentence"),
     ):
         capsys.readouterr()
         assert adapt(folder, source, f"{keep}-{corpus}", "--keep", folder / keep, corpus=corpus) == 2

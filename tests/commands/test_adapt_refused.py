@@ -20,7 +20,7 @@ def test_text_that_cannot_be_read_leaves_the_folder_to_other_text(folder, capsys
     source = checkpoint(folder, "bert")
     (folder / "none.txt").write_text("", encoding="utf-8")
     (folder / "other.jsonl").write_text('{"body": "alpha"}\n', encoding="utf-8")
-    for corpus, message in (("none.txt", "--corpus: documents holds no sentence"), ("other.jsonl", "no field 'text'")):
+    for corpus, message in (("none.txt", "--corpus: the text has no sentence"), ("other.jsonl", "no field 'text'")):
         assert adapt(folder, source, "run", corpus=corpus) == 2
         assert message in capsys.readouterr().err
     assert adapt(folder, source, "run") == 0
