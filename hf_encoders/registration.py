@@ -114,11 +114,18 @@ def take_over_auto_classes() -> None:
 
 def _model_classes(config_class: type["EncoderConfig"]) -> dict[str, type]:
     package = config_class.__module__.rpartition(".")[0]
-    references = {name: entry.split(".") for name, entry in config_class.AUTO_MAP.items() if name != "AutoConfig"}
-    return {
-        auto_class: getattr(importlib.import_module(f"{package}.{module}"), name)
-        for auto_class, (module, name) in references.items()
-    }
+    classes = {}
+    for auto_class, reference in config_class.AUTO_MAP.items():
+        if auto_class == "AutoConfig":
+            continue
+        module, name = reference.split(".")
+        classes[auto_class] = getattr(importlib.import_module(f"{package}.{module}"), name, None)
+        if classes[auto_class] is None:
+            raise ValueError(
+                f"AUTO_MAP of {config_class.__name__} names {reference} for {auto_class}, and {module}.py has no "
+                f"{name}: write the class, or take it out of AUTO_MAP."
+            )
+    return classes
 
 
 def _register_answering_pipeline() -> None:

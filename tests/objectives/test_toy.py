@@ -12,6 +12,7 @@ from hf_encoders.objectives.objective import objectives
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run, divide
 from tests.corpus.corpora import equal_documents, write_corpus
+from tests.objectives.configuration_toy import ToyConfig
 from tests.objectives.modeling_toy import ToyForPreTraining
 from tests.objectives.toy import add_toys
 from tests.training.tiny import make_tokenizer
@@ -106,3 +107,11 @@ def test_a_term_without_correct_items_logs_its_loss_alone(tmp_path):
     assert found["eval_loss"] == pytest.approx(0.5 * found["eval_mlm_loss"] + 3 * found["eval_odd_loss"])
     with pytest.raises(ValueError, match="loss_weights: WithoutAccuracy has no loss term 'even', only mlm, odd"):
         PreTrainingTrainer(model, run.arguments, loss_weights={"even": 2.0})
+
+
+def test_a_model_class_that_is_not_written_is_named():
+    class Unfinished(ToyConfig):
+        AUTO_MAP = {"AutoModelForMaskedLM": "modeling_toy.ToyForMaskedLM"}
+
+    with pytest.raises(ValueError, match="AUTO_MAP.*AutoModelForMaskedLM.*modeling_toy.py.*ToyForMaskedLM"):
+        registration.add_family(Unfinished)
