@@ -197,23 +197,33 @@ def hide_words(
 ) -> list[HiddenWord]:
     """Hide one word in each of at most `number` random sentences of 8 to 24 tokens, and let the model guess it.
 
-    Words of letters and one token are hidden; a sentence without one is passed over, as are scripts without spaces.
+    Words of letters and one token are hidden; a sentence without one is passed over, as are scripts without spaces,
+    and sentences longer than the model takes.
     """
     random, hidden = np.random.default_rng(seed), []
-    for sentence in random.permutation([s for s in sentences if 8 <= len(tokenizer.tokenize(s)) <= 24]):
+    most = min(24, longest_input(model.config, tokenizer) - tokenizer.num_special_tokens_to_add())
+
+    def num_tokens(text: str) -> int:
+        # Not by `tokenize`, which warns of texts longer than the model takes.
+        return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    for sentence in random.permutation([sentence for sentence in sentences if 8 <= num_tokens(sentence) <= most]):
         words = str(sentence).split()
-        known = [i for i, word in enumerate(words) if word.isalpha() and len(tokenizer.tokenize(f"a {word}")) == 2]
+        known = [i for i, word in enumerate(words) if word.isalpha() and num_tokens(f"a {word}") == 2]
         if len(hidden) == number:
             break
-        if known:
-            position = int(random.choice(known))
-            word, words[position] = words[position], tokenizer.mask_token
-            filled = fill_masks(model, tokenizer, " ".join(words), num_beams=3)
-            guesses = [
-                (tokenizer.convert_tokens_to_string(guess.tokens).strip(), math.exp(guess.log_probability))
-                for guess in filled
-            ]
-            hidden.append(HiddenWord(" ".join(words), word, guesses))
+        if not known:
+            continue
+        position = int(random.choice(known))
+        word, words[position] = words[position], tokenizer.mask_token
+        text = " ".join(words)
+        if num_tokens(text) > most:  # SentencePiece may add a space beside the mask
+            continue
+        guesses = [
+            (tokenizer.convert_tokens_to_string(guess.tokens).strip(), math.exp(guess.log_probability))
+            for guess in fill_masks(model, tokenizer, text, num_beams=3)
+        ]
+        hidden.append(HiddenWord(text, word, guesses))
     return hidden
 
 

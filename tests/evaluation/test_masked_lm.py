@@ -18,6 +18,7 @@ from hf_encoders.evaluation.masked_lm import (
     MaskedCopy,
     batches_of_copies,
     evaluating,
+    hide_words,
     make_batch,
     masked_token_scores,
     pseudo_log_likelihoods,
@@ -359,3 +360,22 @@ def test_tokens_after_a_gap_between_ids_are_filled_in():
         model.get_output_embeddings().bias[last + 1] = 50.0
         model.get_output_embeddings().bias[last] = 60.0  # of no token
     assert fill_masks(model, tokenizer, f"The {tokenizer.mask_token} sat.")[0].tokens == [word]
+
+
+@pytest.mark.parametrize("family", [BERT, ALBERT], ids=lambda family: family.name)
+@pytest.mark.parametrize("longest", [12, 40])
+def test_words_are_hidden_in_sentences_that_the_model_takes(family, longest, caplog):
+    """A model of short inputs sees short sentences only; of longer ones nobody is warned."""
+    model, tokenizer = make_pair(family, is_stock=False)
+    tokenizer.model_max_length = longest
+    short, middle, too_long = "the cat sat on a mat , the dog", "the dog and " * 7 + "the cat", "the dog and " * 20
+    hidden = hide_words(model, tokenizer, [short, middle, too_long] * 2, number=3, seed=0)
+    assert "longer than" not in caplog.text
+    assert {text.count(" ") for text, _, _ in hidden} <= {
+        short.count(" "),
+        *([middle.count(" ")] if longest > 12 else []),
+    }
+    assert len(hidden) == (2 if longest == 12 else 3)
+    for text, word, guesses in hidden:
+        assert word in ("the", "cat", "sat", "on", "a", "mat", "dog", "and")
+        assert text.count(tokenizer.mask_token) == 1 and len(guesses) == 3
