@@ -121,7 +121,7 @@ class FlatTokens:
         if places is None:
             return None
         real = torch.zeros(self.num_sequences * self.longest, dtype=torch.bool, device=places.device)
-        real[places] = True
+        real.index_fill_(0, places, True)  # by an index, `True` would be copied to the device, and waited for
         return real.view(self.num_sequences, self.longest)
 
     def first_of_each_sequence(self, flat: torch.Tensor) -> torch.Tensor:

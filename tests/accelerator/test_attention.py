@@ -154,7 +154,7 @@ def test_attention_drops_the_share_that_it_should(device, implementation, dtype,
     context, _ = attention(states, tokens)
     again, _ = attention(states, tokens)
     assert not torch.equal(context, again)
-    of_heads = context.detach().double().view(-1, 2, 64)[..., 0].flatten()
+    of_heads = context.detach().double().view(-1, 2, 64)[..., 0].flatten().cpu()
     deviation = math.sqrt(p / ((1 - p) * length))
     count = of_heads.numel()  # 8,192 sums of 64 draws each
     rounding = torch.finfo(dtype).eps

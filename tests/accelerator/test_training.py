@@ -126,7 +126,7 @@ def test_no_step_waits_for_the_device(device, tmp_path, case, bf16):
             trainer.train()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    told = [str(one.message) for one in caught[count.steps[1] : count.steps[2]]]
+    told = [f"{one.filename}:{one.lineno}: {one.message}" for one in caught[count.steps[1] : count.steps[2]]]
     assert not [message for message in told if "synchroniz" in message]
 
 
