@@ -219,11 +219,12 @@ def measure(
     activations = []
     progress = tqdm(total=(setting.rounds + 1) * count, desc=str(setting), unit="turn")
     for implementation in implementations:
-        batches = batches_of_round(implementation.batches, setting, 0)
-        largest = max(batches, key=rows.positions)
-        # Compiled models are compiled for the first shape, and for any after the second.
-        more = [] if implementation.compiled is None else batches
-        run_turn(implementation, rows, config, setting, [largest, *more])
+        rounds = [batches_of_round(implementation.batches, setting, number) for number in range(setting.rounds)]
+        largest = max(rounds[0], key=rows.positions)
+        # On CUDA cuDNN's attention is built for each shape; elsewhere layers are compiled for the first two.
+        is_compiled = implementation.compiled is not None
+        more = rounds if device.type == "cuda" else rounds[:is_compiled]
+        run_turn(implementation, rows, config, setting, [largest, *itertools.chain(*more)])
         activations.append(measure_memory(implementation, rows, setting, largest))
         progress.update()
     for number, turn in itertools.product(range(setting.rounds), range(count)):
