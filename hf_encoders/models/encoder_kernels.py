@@ -33,7 +33,7 @@ def is_eager() -> bool:
 def matmul_dtype(tensor: torch.Tensor) -> torch.dtype:
     """Return the dtype in which `nn.functional.linear` multiplies here: autocast's, or the tensor's own."""
     device = tensor.device.type
-    # `torch.amp.is_autocast_available` would break graphs before torch 2.12; of the device types here "meta" has none.
+    # `torch.amp.is_autocast_available` breaks graphs of torch 2.11; of the device types here "meta" has none.
     has_autocast = device != "meta" and tensor.dtype != torch.float64
     return torch.get_autocast_dtype(device) if has_autocast and torch.is_autocast_enabled(device) else tensor.dtype
 

@@ -292,7 +292,7 @@ def arguments_of(model_class: type) -> frozenset[str]:
 
 def refuse_unknown_arguments(model: nn.Module, arguments: Mapping[str, Any], known: frozenset[str]) -> None:
     """Raise ValueError for one of the `arguments` of `model.forward` that is not `known`: nothing reads it."""
-    unknown = {name for name in arguments if name not in known}  # torch.compile before 2.12 cannot subtract from keys
+    unknown = {name for name in arguments if name not in known}  # torch.compile of 2.11 cannot subtract from keys
     if not unknown:
         return
     is_off = {name for name in unknown & ONLY_OFF if arguments[name] is None or arguments[name] is False}
