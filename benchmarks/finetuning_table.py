@@ -220,7 +220,7 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
     path = folder / "baseline.json"
     if BASELINE in arguments.columns and not path.exists():
         figure = row.baseline(data["train"], data["test"], **row.options)
-        constant = None if task.baseline is None else task.baseline.metrics("test").get(row.metric)
+        constant = task.baseline_metrics.get("test", {}).get(row.metric)
         write_run(path, {"contender": BASELINE, "figure": figure, "constant": constant})
     for contender, fields in CONTENDERS.items():
         if contender not in arguments.columns:
