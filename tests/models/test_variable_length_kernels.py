@@ -63,23 +63,32 @@ class Kernels:
 
 
 @pytest.mark.parametrize("width", [8, 6])
-@pytest.mark.parametrize(("dtype", "kernel"), [(torch.float32, "efficient"), (torch.bfloat16, "flash")])
-def test_kernels_for_cuda_attend_to_each_sequence_alone(dtype, kernel, width, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "dropout"), [(torch.float32, "efficient", 0.0), (torch.bfloat16, "flash", 0.25)]
+)
+def test_kernels_for_cuda_attend_to_each_sequence_alone(dtype, kernel, dropout, width, monkeypatch) -> None:
     """With gradients; heads get columns of zeros up to a multiple of 8, which the context is without."""
     kernels = Kernels(monkeypatch)
     states = [torch.randn(14, 3, width, dtype=dtype, requires_grad=True) for _ in range(3)]
     on_cuda = tuple(x.as_subclass(OnCuda) for x in states)
     tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
     results = [
-        attend_without_padding(on_cuda, tokens, 0.3, 0.25).as_subclass(torch.Tensor),
+        attend_without_padding(on_cuda, tokens, 0.3, dropout).as_subclass(torch.Tensor),
         sequence_by_sequence(*states, 0.3),
     ]
-    assert kernels.calls == [(kernel, 8, 0.25, kernel == "efficient")]
+    assert kernels.calls == [(kernel, 8, dropout, kernel == "efficient")]
     tolerance = {"atol": 1e-6, "rtol": 1e-6} if dtype == torch.float32 else {"atol": 2e-2, "rtol": 2e-2}
     torch.testing.assert_close(*results, **tolerance)
     upstream = torch.randn_like(results[0])
     for got, expected in zip(*(torch.autograd.grad(result, states, upstream) for result in results), strict=True):
         torch.testing.assert_close(got, expected, **tolerance)
+
+
+def test_the_kernel_that_drops_the_same_weights_everywhere_is_left_out(monkeypatch) -> None:
+    kernels = Kernels(monkeypatch)
+    states = tuple(torch.randn(14, 3, 8).as_subclass(OnCuda) for _ in range(3))
+    tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
+    assert attend_without_padding(states, tokens, 0.3, 0.25) is None and not kernels.calls
 
 
 def test_where_torch_has_no_kernel_sequences_are_padded(monkeypatch) -> None:
