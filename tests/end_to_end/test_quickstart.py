@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback, pipeline
 
+from hf_encoders import HfeBertConfig
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.corpus.python_docs import LabelledDocument
@@ -81,7 +82,15 @@ def test_no_long_module_and_no_rare_label_decides_what_is_measured():
 def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
     """And it is said how many it fills right, of a hundred."""
     asked = []
-    tokenizer = SimpleNamespace(mask_token="[MASK]", tokenize=str.split, convert_tokens_to_string="".join)
+
+    class Words(SimpleNamespace):
+        def __call__(self, text, **options):
+            return {"input_ids": text.split()}
+
+    tokenizer = Words(
+        mask_token="[MASK]", convert_tokens_to_string="".join, num_special_tokens_to_add=lambda: 2, model_max_length=64
+    )
+    model = SimpleNamespace(config=HfeBertConfig())
 
     def fill(model, tokenizer, text, num_beams):
         words, number = text.split(), int(re.search(r"x(\d+)", text)[1])
@@ -92,13 +101,13 @@ def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
 
     monkeypatch.setattr(masked_lm, "fill_masks", fill)
     sentences = [f"a b c d e f g h x{number}" for number in range(150)]
-    steps.show_filled_masks(None, tokenizer, [LabelledDocument("a", [sentences[:40]])], seed=0)
+    steps.show_filled_masks(model, tokenizer, [LabelledDocument("a", [sentences[:40]])], seed=0)
     printed = capsys.readouterr().out
     assert len(asked) == 40 and "20 of 40 words are its first guess; the 5 of which it is surest:" in printed
     assert [int(number) for number in re.findall(r"x(\d+)", printed)] == [0, 1, 2, 3, 4]
     asked.clear()
     documents = [LabelledDocument("a", [sentences[i : i + 50]]) for i in (0, 50, 100)]
-    steps.show_filled_masks(None, tokenizer, documents, seed=0)
+    steps.show_filled_masks(model, tokenizer, documents, seed=0)
     assert len(set(asked)) == 100 and " of 100 words are its first guess" in capsys.readouterr().out
 
 
