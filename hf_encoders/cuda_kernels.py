@@ -113,14 +113,14 @@ def one_copy_of_each_parameter(model: PreTrainedModel) -> Iterator[None]:
         _copies.reset(token)
 
 
-def parameters_of(linear: nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return weight and bias of a layer; in `dtype` on CUDA.
+def parameters_of(linear: nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return weight and bias of a layer, None without one; in `dtype` on CUDA.
 
     A cast weight stays for the backward pass there: memory is less scarce than launches.
     """
     if linear.weight.device.type != "cuda":
         return linear.weight, linear.bias
-    return _joined((linear.weight,), dtype), _joined((linear.bias,), dtype)
+    return _joined((linear.weight,), dtype), None if linear.bias is None else _joined((linear.bias,), dtype)
 
 
 def _joined(parameters: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -237,7 +237,7 @@ def position_fields(config: "EncoderConfig", longest: int, rows: int, how: str |
         ValueError: if `how` they are initialised is set and there are enough, and for a model without a table of them.
     """
     if how is not None and not config.has_position_table:
-        raise ValueError(f"--positions {how}: the checkpoint has distances and no table of positions: leave it out.")
+        raise ValueError(f"--positions {how}: the checkpoint has no table of positions: leave it out.")
     if longest <= rows:
         if how is not None:
             raise ValueError(
@@ -245,7 +245,7 @@ def position_fields(config: "EncoderConfig", longest: int, rows: int, how: str |
                 "or leave it out."
             )
         return {}
-    if not config.has_position_table:
+    if not config.has_position_table and config.LIMITS_LENGTH:
         raise ValueError(
             f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens and no table of positions "
             f"that could become longer: give at most {rows}."

@@ -62,14 +62,18 @@ class EncoderSelfAttention(nn.Module):
         """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for, else None."""
         # Cast once instead of in each of the three projections, and likewise in the backward pass.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
-        shape = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
-        projections = [getattr(self, name) for name in self.projections]
-        heads = tuple(x.view(shape) for x in project_each(projections, hidden_states))
+        heads = self.heads(hidden_states)
         if tokens.attend is not None:
             return tokens.attend(*heads, self.scaling, self._dropout).reshape(hidden_states.shape), None
         heads = tuple(first_rows(x, tokens.num_tokens) for x in heads)  # without the padding rows
         context, weights = self._attend(heads, tokens, output_attentions)
         return padded_to(context, hidden_states.shape[0]).reshape(hidden_states.shape), weights
+
+    def heads(self, hidden_states: torch.Tensor) -> Heads:
+        """Return queries, keys and values: `(N, D)` -> `(N, A, H)` each."""
+        shape = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
+        projections = [getattr(self, name) for name in self.projections]
+        return tuple(x.view(shape) for x in project_each(projections, hidden_states))
 
     def _attend(
         self, heads: Heads, tokens: FlatTokens, output_attentions: bool
@@ -80,9 +84,9 @@ class EncoderSelfAttention(nn.Module):
         is_ragged = tokens.sequence_lengths is not None
         if implementation == "sdpa" and query.device.type == "cpu":
             # Rows without padding are one call; while weights are dropped, torch has no fast kernel for it.
-            if is_ragged or (tokens.is_full and self._drops_by_mask(query)):
+            if is_ragged or (tokens.is_full and self._drops_by_mask(query, tokens)):
                 return self._attend_per_sequence(heads, tokens), None
-        elif tokens.attention_mask is None and not self.has_distances:
+        elif tokens.attention_mask is None and not self.adds_to_scores(tokens):
             if implementation == "sdpa" and is_eager():
                 context = attend_without_padding(heads, tokens, self.scaling, self._dropout)
                 if context is not None:
@@ -100,15 +104,16 @@ class EncoderSelfAttention(nn.Module):
         context, _ = kernel(self, *inputs, None, dropout=self._dropout, scaling=self.scaling, **lengths)
         return context.squeeze(0)
 
-    def _drops_by_mask(self, query: torch.Tensor) -> bool:
-        return self._dropout > 0 and not self.has_distances and samples_16_bits(query, self._dropout)
+    def _drops_by_mask(self, query: torch.Tensor, tokens: FlatTokens) -> bool:
+        return self._dropout > 0 and not self.adds_to_scores(tokens) and samples_16_bits(query, self._dropout)
 
     def _attend_per_sequence(self, heads: Heads, tokens: FlatTokens) -> torch.Tensor:
         """Attend with one call per sequence: `(N, A, H)` each -> `(N, A, H)`."""
         lengths = tokens.lengths()
-        if self._drops_by_mask(heads[0]):
+        if self._drops_by_mask(heads[0], tokens):
             return attend_with_dropout(*heads, lengths, self.scaling, self._dropout)
-        columns = tokens.columns(heads[0].device).split(lengths) if self.has_distances else [None] * len(lengths)
+        adds_to_scores = self.adds_to_scores(tokens)
+        columns = tokens.columns(heads[0].device).split(lengths) if adds_to_scores else [None] * len(lengths)
         contexts = []
         # Transposed once, not once per sequence: for short sequences the views are a tenth of the time.
         heads = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
@@ -124,7 +129,8 @@ class EncoderSelfAttention(nn.Module):
         self, heads: Heads, tokens: FlatTokens, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with one call, padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
-        if self.has_distances and implementation not in ("eager", "sdpa"):
+        adds_to_scores = self.adds_to_scores(tokens)
+        if adds_to_scores and implementation not in ("eager", "sdpa"):
             raise ValueError(
                 f"position_embedding_type={self.config.position_embedding_type!r} adds to the attention scores, which "
                 f"attn_implementation={implementation!r} cannot: use attn_implementation='sdpa' or 'eager'."
@@ -132,7 +138,7 @@ class EncoderSelfAttention(nn.Module):
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         mask = _mask_for_kernel(self.config, implementation, heads[0], tokens)
         query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in heads)  # (S, A, L, H)
-        if self.has_distances:
+        if adds_to_scores:
             bias = self.distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
             if mask is None:
                 mask = bias
@@ -148,8 +154,7 @@ class EncoderSelfAttention(nn.Module):
     def _dropout(self) -> float:
         return self.dropout_prob if self.training else 0.0
 
-    @property
-    def has_distances(self) -> bool:
+    def adds_to_scores(self, tokens: FlatTokens) -> bool:
         """Return whether `distance_scores` are added to the attention scores."""
         return self.config.position_embedding_type != "absolute"
 

@@ -79,6 +79,8 @@ class EncoderConfig(transformers.PreTrainedConfig):
     OTHER_MODEL_TYPES: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
     SUBMODELS: ClassVar[tuple[str, ...]] = ()  # folders of a checkpoint with other models that were trained with it
+    LIMITS_LENGTH: ClassVar[bool] = True  # whether `max_position_embeddings` is the most that can be read
+    PHASE_FIELDS: ClassVar[tuple[str, ...]] = ()  # that a phase of a run may change: none that decides a shape
     STUDENT_OF: ClassVar[tuple[str, ...]] = ()  # families whose students are of this one by default
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level), suffix-bpe (`</w>` ends a word) or unigram
@@ -156,6 +158,10 @@ class EncoderConfig(transformers.PreTrainedConfig):
     @property
     def required_ids(self) -> dict[str, str]:
         """Name those of `extra_ids` that `forward` has no default for, with the field that sets one."""
+        return {}
+
+    def fields_of_layers(self, layers: list[int]) -> dict[str, Any]:
+        """Return the fields of a model of some of the layers that say something of each; ValueError for others."""
         return {}
 
     @property

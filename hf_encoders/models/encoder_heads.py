@@ -77,6 +77,10 @@ class EncoderHead:
         self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, self.num_scores or self.config.num_labels)
 
+    def scores(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Score tokens or sequences: `(P, D)` -> `(P, num_scores)`."""
+        return self.classifier(self.dropout(hidden_states))
+
     def encode(
         self,
         *inputs: torch.Tensor | None,
@@ -359,7 +363,7 @@ class SequenceHead(EncoderHead):
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, num_scores)`."""
-        return self.classifier(self.dropout(outputs.pooler_output))
+        return self.scores(outputs.pooler_output)
 
 
 class EncoderForSequenceClassification(SequenceHead):
@@ -400,7 +404,7 @@ class EncoderForTokenClassification(EncoderHead):
     ) -> TokenClassifierOutput:
         r"""Label tokens: `labels` are class ids `(B, T)` or -100, `logits` `(B, T, num_labels)`, zero at padding."""
         outputs = self.encode(token_labels=labels, **kwargs)
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        logits = self.scores(outputs.last_hidden_state)
         loss = None
         if labels is not None:
             sums = classification_sums(logits, outputs.tokens.flatten(labels.to(logits.device)))
@@ -417,6 +421,10 @@ class EncoderForQuestionAnswering(EncoderHead):
 
     def _add_head(self) -> None:
         self.qa_outputs = nn.Linear(self.config.hidden_size, 2)
+
+    def scores(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Score tokens as the first and the last of an answer: `(P, D)` -> `(P, 2)`."""
+        return self.qa_outputs(hidden_states)
 
     @can_return_tuple
     def forward(
@@ -446,7 +454,7 @@ class EncoderForQuestionAnswering(EncoderHead):
         # Trainer's count belongs to `labels`, which this head does not have: Trainer averages micro-batches.
         kwargs.pop("num_items_in_batch", None)
         outputs = self.encode(keep_padding=has_labels and span_loss_over_padding, **kwargs)
-        logits = self.qa_outputs(outputs.last_hidden_state)
+        logits = self.scores(outputs.last_hidden_state)
         start_logits, end_logits = outputs.tokens.pad(logits, torch.finfo(logits.dtype).min).unbind(dim=-1)
         return QuestionAnsweringModelOutput(
             loss=span_loss(start_logits, end_logits, start_positions, end_positions) if has_labels else None,

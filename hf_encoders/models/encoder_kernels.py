@@ -277,11 +277,11 @@ def multiply(hidden_states: torch.Tensor, *arguments: Any) -> torch.Tensor:
 
 def can_recompute(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None) -> bool:
     """Return whether `_Projection` computes what the modules would."""
-    if not is_eager() or not torch.is_grad_enabled() or not is_bare_linear(linear) or linear.bias is None:
+    if not is_eager() or not torch.is_grad_enabled() or not is_bare_linear(linear):
         return False
     if activation is not None and not (is_bare(activation) and next(activation.parameters(), None) is None):
         return False
-    tensors = (hidden_states, linear.weight, linear.bias)
+    tensors = [x for x in (hidden_states, linear.weight, linear.bias) if x is not None]
     # For dtypes that differ without autocast, the module raises the error.
     return any(x.requires_grad for x in tensors) and len({matmul_dtype(x) for x in tensors}) == 1
 
@@ -291,7 +291,7 @@ class _Projection(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, activation: nn.Module | None
+        ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: Any
     ) -> torch.Tensor:
         of_hidden, of_weight = ctx.needs_input_grad[:2]
         # A frozen factor needs only the other factor of its product.
@@ -299,11 +299,12 @@ class _Projection(torch.autograd.Function):
             hidden_states if of_weight or (of_hidden and activation is not None) else None,
             weight if of_hidden else None,
         )
-        ctx.activation, ctx.dtypes = activation, (weight.dtype, bias.dtype)
+        ctx.activation, ctx.dtype = activation, weight.dtype  # the bias has the same
         with without_autocast(hidden_states):
             # `forward` itself: global module hooks would otherwise be called in the backward pass too.
             activated = hidden_states if activation is None else activation.forward(hidden_states)
-            return nn.functional.linear(activated, weight.to(activated.dtype), bias.to(activated.dtype))
+            bias = None if bias is None else bias.to(activated.dtype)
+            return nn.functional.linear(activated, weight.to(activated.dtype), bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -324,9 +325,9 @@ class _Projection(torch.autograd.Function):
                         activated, inputs, of_hidden, retain_graph=True, create_graph=is_differentiated_again
                     )
             if ctx.needs_input_grad[1]:
-                of_weight = (transposed(gradient, activated.shape[1]) @ activated).to(ctx.dtypes[0])
+                of_weight = (transposed(gradient, activated.shape[1]) @ activated).to(ctx.dtype)
             if ctx.needs_input_grad[2]:
-                of_bias = gradient.sum(dim=0).to(ctx.dtypes[1])
+                of_bias = gradient.sum(dim=0).to(ctx.dtype)
             return of_hidden, of_weight, of_bias, None
 
 

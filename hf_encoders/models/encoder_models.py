@@ -242,7 +242,8 @@ class EncoderModel:
                 raise ValueError(f"{name} has shape {tuple(ids.shape)}: pass one per token, of shape {tuple(rows)}.")
         check_ids("input_ids", input_ids, config.vocab_size, "vocab_size")
         check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "type_vocab_size")
-        check_ids("position_ids", position_ids, config.max_position_embeddings, "max_position_embeddings")
+        if config.LIMITS_LENGTH:
+            check_ids("position_ids", position_ids, config.max_position_embeddings, "max_position_embeddings")
 
     def _check_length(
         self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
@@ -250,7 +251,7 @@ class EncoderModel:
         if position_ids is not None and self.config.position_embedding_type == "absolute":
             return
         length = max(tokens.sequence_lengths) if tokens.is_packed else tokens.row_length
-        if length > self.longest_row():
+        if length > self.longest_row() and self.config.LIMITS_LENGTH:
             raise ValueError(
                 f"{'inputs_embeds' if input_ids is None else 'input_ids'} has sequences of {length} tokens, but "
                 f"max_position_embeddings={self.config.max_position_embeddings} allows {self.longest_row()}: truncate "

@@ -443,8 +443,15 @@ class Distillation(MaskedLanguageModelling):
         """Return the fields of the teacher, which the recipe may replace."""
         if self.teacher is None:
             return {}
-        depth = self.teacher.config.num_hidden_layers if self.layers is None else len(self.layers)
-        return fields_of(student_config(self.teacher.config, depth, config_class.model_type))
+        teacher, layers = self.teacher.config, self.layers
+        fields = fields_of(
+            student_config(teacher, teacher.num_hidden_layers if layers is None else layers, config_class.model_type)
+        )
+        if layers is None:  # the recipe may want another number
+            fields |= dict.fromkeys(
+                teacher.fields_of_layers([*range(teacher.num_hidden_layers)]).keys() & fields.keys()
+            )
+        return fields
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
         """Return a student with its teacher; a plain model if there is none."""

@@ -40,8 +40,12 @@ def student_family(teacher: EncoderConfig) -> str:
     return teacher.model_type
 
 
-def student_config(teacher: EncoderConfig, layers: int, family: str | None = None, **fields: Any) -> EncoderConfig:
+def student_config(
+    teacher: EncoderConfig, layers: int | Sequence[int], family: str | None = None, **fields: Any
+) -> EncoderConfig:
     """Return the teacher's configuration with fewer layers, in the family `family` (`student_family` by default).
+
+    `layers` is their number, or the teacher's layers that they begin with.
 
     `fields` are of the student's family and replace the teacher's; those that only the teacher's family has are left
     out.
@@ -61,7 +65,11 @@ def student_config(teacher: EncoderConfig, layers: int, family: str | None = Non
         both = {field.name for field in dataclasses.fields(BertFieldsConfig)}
         both &= {field.name for field in dataclasses.fields(config_class)} | config_class.attribute_map.keys()
         shared = {name: value for name, value in shared.items() if name in both}
-    shared["num_hidden_layers"] = layers
+    is_number = isinstance(layers, int)
+    shared["num_hidden_layers"] = layers if is_number else len(layers)
+    # What says something of each layer is left to the configuration where the layers are new.
+    of_each = teacher.fields_of_layers([*range(teacher.num_hidden_layers)] if is_number else layers)
+    shared |= {name: None if is_number else value for name, value in of_each.items() if name in shared}
     return config_class(**{**{config_class.own_name(name): value for name, value in shared.items()}, **fields})
 
 
@@ -96,7 +104,7 @@ def student_from(
     check_masked_lm("teacher", teacher)
     depth = teacher.config.num_hidden_layers
     layers = check_layers(spread_layers(depth, max(depth // 2, 1)) if layers is None else layers, depth)
-    config = student_config(teacher.config, len(layers), family, **fields)
+    config = student_config(teacher.config, layers, family, **fields)
     return initialise(transformers.AutoModelForMaskedLM.from_config(config), teacher, layers)
 
 
@@ -106,6 +114,9 @@ def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Seque
     depth = teacher.config.num_hidden_layers
     check_equal(config, teacher.config, "position_embedding_type")
     weights = weights_of_layers(teacher.state_dict(), check_layers(layers, depth), depth)
+    for name, value in teacher.config.fields_of_layers(layers).items():
+        if getattr(config, name, value) != value:
+            raise ValueError(f"{name}={getattr(config, name)}: the teacher's layers have {value}: leave it out.")
     if config.model_type != family:
         if not config.has_position_table:
             raise ValueError(

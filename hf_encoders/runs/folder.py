@@ -198,6 +198,7 @@ def check_resumed(noted: dict[str, Any], run: Run, facts: dict[str, Any]) -> Non
         )
     table, longest = "max_position_embeddings", max(phase.length for phase in before)
     has_table = any(field.name == table for field in dataclasses.fields(recipe.config_class))
+    has_table &= recipe.config_class.LIMITS_LENGTH
     if recipe.longest > longest and has_table and table not in {**run.initial_fields, **recipe.model}:
         raise ValueError(
             f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in --output "

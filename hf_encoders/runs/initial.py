@@ -197,6 +197,9 @@ def extend_positions(model: PreTrainedModel, rows: int, how: str = "copy") -> No
         raise ValueError(
             f"max_position_embeddings={rows} is less than the model's {before}: positions are not cut off."
         )
+    if not model.config.LIMITS_LENGTH:
+        model.config.max_position_embeddings = rows
+        return
     tables = [item for item in model.named_modules() if item[0].rpartition(".")[2] == "position_embeddings"]
     if len(tables) != 1 or tables[0][1].num_embeddings != before:
         raise ValueError(
