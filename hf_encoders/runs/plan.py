@@ -127,7 +127,7 @@ class Plan:
             f"together {counted(steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
             f"{self.bytes / 2**30:,.2f} GiB on each of {division.processes} x {self.device}",
             f"({self.how})",
-            *(f"phase {i + 1}: {plan.phase}" for i, plan in enumerate(self.phases) if plan.phase.masking),
+            *(f"phase {i + 1}: {plan.phase}" for i, plan in enumerate(self.phases) if plan.phase.changes),
             *self.sources.splitlines(),
             f"{saving}; evaluation and saving come on top",
         ]

@@ -25,7 +25,7 @@ from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.options import SET_BY_RUN, advice
 from hf_encoders.registration import config_class_of
 from hf_encoders.runs.options import BEGINNINGS, RECIPES, SCRATCH, read_recipe, recipe_file, recipe_names, with_changes
-from hf_encoders.training.callbacks import MaskRate
+from hf_encoders.training.callbacks import MaskRate, PhaseChanges
 from hf_encoders.training.optimizers import OPTIMIZERS, check_layer_decay
 
 
@@ -53,21 +53,35 @@ class Phase:
     examples: int  # per optimizer step, over all processes and micro-batches
     masking: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's, or a `preset`
     sources: dict[str, Any] | None = None  # instead of the recipe's, as there
+    learning_rate: float | None = None  # instead of the run's; warm-up and decay multiply it
+    model: dict[str, Any] = field(default_factory=dict)  # fields that differ from the recipe's: `PHASE_FIELDS`
 
     def __post_init__(self):
         if not isinstance(self.masking, dict):
             raise ValueError(f"phases: masking={self.masking!r} must be options, such as {{unit: word}}.")
+        if not isinstance(self.model, dict):
+            raise ValueError(f"phases: model={self.model!r} must be fields, such as {{local_attention: 128}}.")
+        if self.learning_rate is not None and not (is_number(self.learning_rate) and self.learning_rate > 0):
+            raise ValueError(f"phases: learning_rate={self.learning_rate!r} must be a number above 0, such as 3.0e-4.")
         for name, least in (("steps", 1), ("length", SHORTEST), ("examples", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
         sampling_of(self.sources, "phases: sources")
 
+    @property
+    def changes(self) -> bool:
+        """Return whether it trains otherwise than the recipe says."""
+        return bool(self.masking or self.model or self.learning_rate is not None)
+
     def __str__(self) -> str:
         sampling = sampling_of(self.sources, "sources")
         notes = [] if sampling is None else [str(sampling)]
-        if self.masking:
-            notes.append("masking " + " ".join(f"{name}={value}" for name, value in self.masking.items()))
+        if self.learning_rate is not None:
+            notes.append(f"learning rate {self.learning_rate:g}")
+        for kind, fields in (("masking", self.masking), ("model", self.model)):
+            if fields:
+                notes.append(f"{kind} " + " ".join(f"{name}={value}" for name, value in fields.items()))
         shown = f" ({'; '.join(notes)})" if notes else ""
         return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{shown}"
 
@@ -183,9 +197,40 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         self._check_masking(objective)
+        self._check_phases()
         sampling_of(self.sources, "sources")
         if self.sources and all(phase.sources for phase in self.phases):
             raise ValueError("sources: every phase has its own: leave these or those out.")
+
+    def _check_phases(self) -> None:
+        allowed = self.config_class.PHASE_FIELDS
+        for number, phase in enumerate(self.phases, start=1):
+            if unknown := sorted(phase.model.keys() - set(allowed)):
+                can = f"only {' and '.join(allowed)} can" if allowed else "none can"
+                raise ValueError(
+                    f"phases: phase {number}: model {unknown[0]} cannot change in a run of {self.family}: {can}."
+                )
+            try:
+                config_of_fields(self.config_class, {**self.model, **phase.model})
+            except ValueError as error:
+                raise ValueError(f"phases: phase {number}: model: {error}") from error
+
+    def phase_changes(self, config: EncoderConfig, learning_rate: float) -> PhaseChanges | None:
+        """Return what changes where a phase begins, besides its examples; None where nothing does.
+
+        Args:
+            config (`EncoderConfig`): That of the model that is trained; a phase keeps the fields that it does not set.
+            learning_rate (`float`): The run's, of phases that set no other.
+        """
+        if not any(phase.model or phase.learning_rate is not None for phase in self.phases):
+            return None
+        names = {name for phase in self.phases for name in phase.model}
+        unchanged = {name: getattr(config, name) for name in names}
+        return PhaseChanges(
+            first_steps=[sum(phase.steps for phase in self.phases[:i]) for i in range(len(self.phases))],
+            rate_shares=[(phase.learning_rate or learning_rate) / learning_rate for phase in self.phases],
+            fields=[_merged(unchanged, phase.model) for phase in self.phases],
+        )
 
     def _check_masking(self, objective: Objective) -> None:
         objective.check_options(self.examples, self.masking)
@@ -411,6 +456,19 @@ def _check_training(fields: dict[str, Any]) -> None:
             raise ValueError(f"training: {name}={value!r} must be true or false.")
 
 
+def _merged(fields: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with changes, also within those that are dictionaries.
+
+    >>> _merged({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"x": 5}})
+    {'a': {'x': 5, 'y': 2}, 'b': 3}
+    """
+    merged = dict(fields)
+    for name, value in changes.items():
+        is_nested = isinstance(value, dict) and isinstance(fields.get(name), dict)
+        merged[name] = _merged(fields[name], value) if is_nested else value
+    return merged
+
+
 def _made(kind: type, key: str, fields: Any) -> Any:
     try:
         return kind(**fields)
@@ -425,12 +483,11 @@ def tokenizer_fields(
     """Return the fields of the family that tokenizer and longest example decide, except the vocabulary size."""
     fields = {
         "max_position_embeddings": config_class.position_rows(max_length, tokenizer.pad_token_id),
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
+        **{f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("pad", "bos", "eos", "cls", "sep")},
     }
     known = {option.name for option in dataclasses.fields(config_class)}
-    return {name: value for name, value in fields.items() if name in known}  # XLNet has no table of positions
+    # XLNet has no table of positions, and most families no ids of [CLS] and [SEP].
+    return {name: value for name, value in fields.items() if name in known}
 
 
 def config_of_fields(config_class: type[EncoderConfig], fields: Mapping[str, Any]) -> EncoderConfig:

@@ -297,7 +297,7 @@ class Run:
         languages = [name for source in sources.values() for name in source.languages]
         config = self.recipe.model_config(tokenizer, languages, self.initial_fields)
         sources.check_languages(config)
-        if sources.have_pairs and not config.has_position_table:
+        if sources.have_pairs and not config.has_position_table and config.LIMITS_LENGTH:
             raise ValueError(
                 f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
                 "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
@@ -341,6 +341,9 @@ class Run:
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
         )
         set_layer_decay(trainer, self.recipe.layer_decay)
+        changes = self.recipe.phase_changes(trainer.model.config, self.arguments.learning_rate)
+        if changes is not None:
+            trainer.add_callback(changes)
         if not self.arguments.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
             trainer.add_callback(CompactProgressCallback)

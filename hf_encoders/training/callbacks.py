@@ -4,7 +4,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,6 +202,55 @@ class HeadWarmUpCallback(TrainerCallback):
         for name, parameter in model.named_parameters():
             if not any(name == new or name.endswith(f".{new}") for new in self.new_weights):
                 parameter.grad = None
+
+
+class PhaseChanges(TrainerCallback):
+    """Changes the learning rate and fields of the model's configuration where phases of a run begin.
+
+    By the number of the step alone, so that a resumed run goes on as it would have.
+
+    Args:
+        first_steps (`Sequence[int]`): First step of the optimizer of each phase, from 0.
+        rate_shares (`Sequence[float]`): What the schedule's learning rate is multiplied by in each phase.
+        fields (`Sequence[Mapping[str, Any]]`): Fields that no weight depends on, such as ModernBERT's thetas.
+    """
+
+    def __init__(self, first_steps: Sequence[int], rate_shares: Sequence[float], fields: Sequence[Mapping[str, Any]]):
+        self.first_steps, self.rate_shares, self.fields = first_steps, rate_shares, fields
+
+    def phase_of(self, step: int) -> int:
+        """Return the phase of a step, both from 0; after the last step it is the last."""
+        return bisect_right(self.first_steps, step) - 1
+
+    def multiply(self, schedule: LRScheduler) -> None:
+        """Multiply the learning rates of a schedule; ValueError for one that does not follow from the step."""
+        if not isinstance(schedule, LambdaLR):
+            raise ValueError(
+                f"phases: learning_rate does not go with {type(schedule).__name__}: choose another lr_scheduler_type."
+            )
+        schedule.lr_lambdas = [
+            lambda step, factor=factor: factor(step) * self.rate_shares[self.phase_of(step)]
+            for factor in schedule.lr_lambdas
+        ]
+        # The rates of the first step are set when a schedule is made.
+        schedule._last_lr = [
+            rate * factor(0) for rate, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+        ]
+        for group, rate in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
+            group["lr"] = rate
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
+    ) -> None:
+        """Set the fields, for an evaluation before the first step too."""
+        self.on_step_begin(args, state, control, model)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
+    ) -> None:
+        """Set the fields of the step's phase."""
+        for name, value in self.fields[self.phase_of(state.global_step)].items():
+            setattr(model.config, name, value)
 
 
 def take_longer_schedule(trainer: Trainer, checkpoint: str) -> None:

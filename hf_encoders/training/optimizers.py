@@ -66,10 +66,25 @@ def albert_lamb() -> type:
     return LAMB
 
 
-# Optimizers that `Trainer` has no name for -> their class and options, by the arguments of the run; weight decay comes
-# from the groups.
-OPTIMIZER_CLASSES: dict[str, Callable[[TrainingArguments], tuple[type, dict[str, Any]]]] = {"lamb": lamb}
-OPTIMIZERS = ("adamw", *OPTIMIZER_CLASSES, *(optimizer.value for optimizer in OptimizerNames))
+def stable_adamw(arguments: TrainingArguments) -> tuple[type, dict[str, Any]]:
+    """Return the class and options of StableAdamW (Wortsman et al. 2023, https://arxiv.org/abs/2304.13013).
+
+    AdamW whose rate falls where a tensor's gradients outgrow their running average, and which needs no clipping then.
+    `Trainer` knows the name, and asks for another package.
+    """
+    from pytorch_optimizer import StableAdamW  # takes half a second
+
+    betas = (arguments.adam_beta1, arguments.adam_beta2)
+    return StableAdamW, {"lr": arguments.learning_rate, "betas": betas, "eps": arguments.adam_epsilon}
+
+
+# Optimizers that `Trainer` has no class for -> their class and options, by the arguments of the run; weight decay is
+# that of the groups.
+OPTIMIZER_CLASSES: dict[str, Callable[[TrainingArguments], tuple[type, dict[str, Any]]]] = {
+    "lamb": lamb,
+    "stable_adamw": stable_adamw,
+}
+OPTIMIZERS = ("adamw", "lamb", *(optimizer.value for optimizer in OptimizerNames))
 
 
 def optim_field(name: str) -> str:
