@@ -15,6 +15,7 @@ from hf_encoders.registration import configurations, family_classes
 OWN_SIZES: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2},
     "electra": {"embedding_size": 14},
+    "modernbert": {"local_attention": 4},  # two tokens to each side
 }
 
 

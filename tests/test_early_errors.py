@@ -74,7 +74,7 @@ NOT_THERE = "does not exist: check the spelling"
 # Command, words that are added or, in pairs, replaced, and what is told.
 MISTAKES = [
     ("quickstart", ["--max-steps", "0"], "--max-steps 0: must be at least 1"),
-    ("quickstart", ["--family", "brt"], "'brt' (did you mean bert? choose from bert, roberta, albert)"),
+    ("quickstart", ["--family", "brt"], "'brt' (did you mean bert? choose from bert, roberta, albert, modernbert)"),
     ("quickstart", ["--objective", "nps"], "did you mean nsp?"),
     ("report", {"run": "no"}, f"RUN 'no' {NOT_THERE}"),
     ("report", {"run": "model"}, "model holds no run, no run.json and no results.json"),

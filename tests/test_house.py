@@ -22,7 +22,7 @@ SPECIAL = {"discriminator", "student", "teacher", "lang2id", "langs", "perm_mask
 ALLOWED = {
     "registration.py": {*FAMILIES},  # the line of each family
     "commands/adapt.py": {"mlm"},  # what it falls back on
-    "commands/benchmark.py": {"bert"},  # default of an option
+    "commands/benchmark.py": {"bert", "modernbert"},  # default of an option, and what everything is compared with
     "commands/quickstart.py": {"bert", "mlm"},  # defaults of two options
     "commands/distil.py": {"teacher"},  # the command's argument
     "evaluation/embeddings.py": {"langs"},  # argument of every model with `languages`
@@ -31,6 +31,7 @@ ALLOWED = {
     "objectives/dataset.py": {"mlm"},  # an argument of transformers' collator, for which there is a hint
     "objectives/distillation.py": {"mlm", "student", "teacher"},  # likewise; and its own models
     "objectives/mlm.py": {"lang2id", "langs"},  # arguments of its collator, and of every model with `languages`
+    "benchmark.py": {"modernbert"},  # transformers' class, which everything is compared with
     "objectives/plm.py": {"perm_mask", "target_mapping"},  # arguments of its models
     "objectives/rtd.py": {"mlm", "discriminator", "generator"},  # the loss term, and its own models
     "objectives/student.py": {"student", "teacher"},  # how students of distillation begin

@@ -118,9 +118,9 @@ def tokenizer_of_words(
 
 
 def _maker(config_class: type[EncoderConfig]) -> Callable[..., PreTrainedTokenizerBase]:
-    """Return the family's tokenizer class, or `suffix_bpe_tokenizer`, since transformers has no fast one of XLM."""
-    if config_class.VOCABULARY_KIND == "suffix-bpe":
-        return suffix_bpe_tokenizer
+    """Return the family's tokenizer class, or a function, where transformers has a class for any tokenizer only."""
+    if config_class.TOKENIZER_CLASS == "PreTrainedTokenizerFast":
+        return {"suffix-bpe": suffix_bpe_tokenizer, "bpe": byte_bpe_tokenizer}[config_class.VOCABULARY_KIND]
     return getattr(transformers, config_class.TOKENIZER_CLASS)
 
 
@@ -271,6 +271,40 @@ def suffix_bpe_tokenizer(
         mask_token=MASK,
         additional_special_tokens=[token for token in SPARE if token != MASK],
         **options,
+    )
+
+
+def byte_bpe_tokenizer(
+    vocab: dict[str, int] | None = None,
+    merges: list[tuple[str, str]] | None = None,
+    mask_token: str | AddedToken = "[MASK]",
+    **options: Any,
+) -> PreTrainedTokenizerFast:
+    """Make ModernBERT's tokenizer: byte-level BPE with BERT's special tokens, and no token types.
+
+    Plain transformers loads it as `PreTrainedTokenizerFast`. Text is normalised (NFC) and cut into words as by OLMo's
+    tokenizer, from which ModernBERT's was made. Arguments are as those of transformers' tokenizer classes.
+
+    >>> tokenizer = byte_bpe_tokenizer()
+    >>> tokenizer.convert_tokens_to_ids(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"])
+    [0, 1, 2, 3, 4]
+    >>> tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a cat.")
+    [('a', (0, 1)), ('Ġcat', (1, 5)), ('.', (5, 6))]
+    """
+    roles = ("unk", "cls", "sep", "pad", "mask")
+    tokens = {f"{role}_token": f"[{role.upper()}]" for role in roles} | {"mask_token": mask_token}
+    if vocab is None:
+        vocab = {str(token): number for number, token in enumerate(tokens.values())}
+    tokenizer = Tokenizer(models.BPE(vocab, merges or []))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    ends = [(token, vocab[token]) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=ends
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **tokens, **options
     )
 
 

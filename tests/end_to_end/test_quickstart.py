@@ -31,7 +31,7 @@ def quickstart(output: Path, *arguments: str) -> list[str]:
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("family", "objective"),
-    [("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")],
+    [("bert", "sop"), ("roberta", "mlm"), ("albert", "sop"), ("modernbert", "mlm")],
 )
 def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path, capsys, forked_loads):
     files = [write_corpus(tmp_path / f"{topic}.txt", 300, topic) for topic in ("alpha", "beta")]
@@ -113,7 +113,7 @@ def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
 
 def test_each_family_that_is_offered_is_tested_above():
     """Recipes for several texts, as those of XLM, cannot train on the one text of a quickstart."""
-    assert command.families() == ["bert", "roberta", "albert"]
+    assert command.families() == ["bert", "roberta", "albert", "modernbert"]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from hf_encoders.finetuning.runs import RunSettings, finetune, load_model, num_s
 from hf_encoders.loading import load_config
 from hf_encoders.tokenizer_loading import longest_input
 from tests.finetuning.tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
-from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
+from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA, make_config
 
 
 # Plain gradient descent: Adam would make a large step out of a rounding difference, and both Adam and clipping would
@@ -236,7 +236,8 @@ def test_the_longest_input_is_what_the_model_takes(encoders, family):
         with pytest.raises((ValueError, IndexError, RuntimeError)):
             model(input_ids=torch.full((1, longest + 1), 5))
     else:
-        assert longest == 512  # neither the model nor this tokenizer has a limit
+        # Without a table, what the model was trained on; 512 where neither it nor this tokenizer has a limit.
+        assert longest == (make_config(family).max_position_embeddings if family.name == "modernbert" else 512)
     tokenizer.model_max_length = 17
     assert longest_input(config, tokenizer) == 17
 
@@ -301,8 +302,8 @@ def test_logs_of_tensorboard_are_kept(encoders, tmp_path):
 def test_what_cannot_be_loaded_is_refused(tmp_path, encoders):
     with pytest.raises(ValueError, match="--model .* has no config.json"):
         load_config(str(tmp_path))
-    (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
-    with pytest.raises(ValueError, match="model_type='modernbert'; .*--classes transformers"):
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    with pytest.raises(ValueError, match="model_type='deberta-v2'; .*--classes transformers"):
         load_config(str(tmp_path))
     with pytest.raises(ValueError, match="--classes 'mine'"):
         load_config(str(encoders["bert"]), "mine")

@@ -16,6 +16,7 @@ from tests.hub.tiny_checkpoints import (
     FAMILIES,
     RELATIVE,
     Family,
+    has_built_in_class,
     head_of,
     labels_for,
     make_batch,
@@ -94,13 +95,13 @@ def _first_job(save: _Save) -> Job:
         for key, path in save.folders.items()
     ]
     loads = _trusted_loads(family, save.folders, trusted_auto_classes)
-    loads += _plain_loads(save.folders, lambda key: trusted_auto_classes(family, key))
+    loads += _plain_loads(save.folders, lambda key: trusted_auto_classes(family, key), family)
     return Job(family, {"loads": loads, "fine_tunes": fine_tunes})
 
 
 def _second_job(save: _Save) -> Job:
     loads = _trusted_loads(save.family, save.tuned_folders, lambda family, key: [head_of(key)])
-    return Job(save.family, {"loads": loads + _plain_loads(save.tuned_folders, lambda key: [key])})
+    return Job(save.family, {"loads": loads + _plain_loads(save.tuned_folders, lambda key: [key], save.family)})
 
 
 def _models(family: Family) -> dict[str, PreTrainedModel]:
@@ -123,11 +124,12 @@ def _trusted_loads(
     ]
 
 
-def _plain_loads(folders: dict[str, Path], through: Callable[[str], list[str]]) -> list[tuple]:
+def _plain_loads(folders: dict[str, Path], through: Callable[[str], list[str]], family: Family) -> list[tuple]:
     """Loads with no flag."""
     return [
         (f"plain/{key}", str(path), auto_class, {})
         for key, path in folders.items()
         if key not in RELATIVE
         for auto_class in through(key)
+        if has_built_in_class(family, auto_class)
     ]

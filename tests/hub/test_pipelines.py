@@ -14,10 +14,10 @@ from transformers import AutoTokenizer, pipeline
 from tests.hub.remote_process import run_without_package
 from tests.hub.tiny_checkpoints import (
     FAMILIES,
-    SIZES,
     TEXTS,
     Family,
     assert_same_answers,
+    make_config,
     make_model,
     make_tokenizer,
     save_checkpoint,
@@ -109,7 +109,7 @@ def test_pipeline_from_a_directory_runs_our_code_and_padding_changes_no_answer(
         # The pipeline returns the padded rows too, and what our models return there is zero.
         [[row], other] = batched
         begin = long - short if make_tokenizer(family).padding_side == "left" else 0
-        assert row[:begin] + row[begin + short :] == [[0.0] * SIZES["hidden_size"]] * (long - short)
+        assert row[:begin] + row[begin + short :] == [[0.0] * make_config(family).hidden_size] * (long - short)
         batched = [[row[begin : begin + short]], other]
     if task == "token-classification" and make_tokenizer(family).padding_side == "left":
         # Without the column, which padding shifts.

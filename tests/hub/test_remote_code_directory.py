@@ -26,6 +26,7 @@ from tests.hub.tiny_checkpoints import (
     TEXTS,
     Family,
     built_in,
+    has_built_in_class,
     head_of,
     make_batch,
     make_config,
@@ -66,6 +67,8 @@ def assert_loaded(saved: SavedFamily, answers: Answers, through: Callable[[Famil
             assert ours["class"] == name and ours["config"][0] == family.config_class.__name__ and ours["eval"]
             assert ours["module"].startswith("transformers_modules.") and ours["module"].endswith(f".{module}")
             assert ours["config"][1].startswith("transformers_modules.")
+            if not has_built_in_class(family, auto_class):
+                continue
             theirs = saved.first.seen[f"plain/{reference}/{auto_class}"]
             # The relative tables lie inside the layers, which every class has.
             assert [ours[name] for name in REPORTS] == [theirs[name] for name in REPORTS], (key, auto_class)
@@ -94,6 +97,7 @@ def test_what_is_missing_is_the_new_head_and_no_more(saved: SavedFamily) -> None
         "distilbert": "vocab_",
         "electra": "generator_",
         "xlnet": "lm_loss.",
+        "modernbert": "decoder.",
     }
     left_over = own.get(saved.family.name, "lm_head.")
     assert found["unexpected"]

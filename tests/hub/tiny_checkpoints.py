@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import transformers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_encoders.corpus.tokenizer_training import suffix_bpe_tokenizer, untrained_tokenizer
+from hf_encoders.corpus.tokenizer_training import byte_bpe_tokenizer, suffix_bpe_tokenizer, untrained_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
 from tests.families import fields_of, has_field, model_class, own_sizes
@@ -65,6 +65,7 @@ CHANGED_SIZES = {
     "roberta": {"max_position_embeddings": 53},
     "xlm-roberta": {"max_position_embeddings": 53},
     "albert": {"embedding_size": 11},
+    "modernbert": {"max_position_embeddings": 53, "hidden_size": 40},  # halves of a head are rotated
 }
 
 
@@ -103,6 +104,11 @@ def trusted_auto_classes(family: Family, key: str) -> list[str]:
     return [head_of(key), *[family.token_head] * (key == "AutoModelForPreTraining")]
 
 
+def has_built_in_class(family: Family, auto_class: str) -> bool:
+    """Whether transformers has a class of the family behind an Auto class: none for pre-training of ModernBERT."""
+    return family.name in getattr(transformers, auto_class)._model_mapping._model_mapping
+
+
 def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
     """A tokenizer of the family's own class that knows `WORDS`."""
     kind, untrained = family.config_class.VOCABULARY_KIND, untrained_tokenizer(family.config_class, {})
@@ -114,7 +120,8 @@ def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
         letters = sorted({letter for text in (*WORDS, *TEXTS) for letter in text if letter != " "})
         merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he")]
         pieces = [*first, *letters, "Ġ", *("".join(pair) for pair in merges), *last]
-        return family.tokenizer_class(vocab={piece: row for row, piece in enumerate(pieces)}, merges=merges)
+        maker = byte_bpe_tokenizer if family.tokenizer_class is PreTrainedTokenizerFast else family.tokenizer_class
+        return maker(vocab={piece: row for row, piece in enumerate(pieces)}, merges=merges)
     if kind == "unigram":
         scores = [(f"▁{word}", -2.0) for word in WORDS] + [(".", -2.0), (",", -2.0)]
         before, after = ([(token, 0.0) for token in tokens] for tokens in (first, last))
@@ -128,8 +135,15 @@ def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
 
 def make_config(family: Family, **fields: Any) -> EncoderConfig:
     """A tiny configuration for `make_tokenizer`'s vocabulary."""
-    vocab_size = len(make_tokenizer(family))
-    fields = {"vocab_size": vocab_size, **SIZES, **family.own_sizes, **fields}
+    tokenizer = make_tokenizer(family)
+    # ModernBERT's special tokens are at the end of a vocabulary.
+    fields = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        **SIZES,
+        **family.own_sizes,
+        **fields,
+    }
     return family.config_class(**fields_of(family.config_class, fields))
 
 

@@ -206,7 +206,8 @@ def test_a_configuration_of_another_family_is_refused(model_class: type[PreTrain
 @pytest.mark.parametrize("config_class", CONFIGURATIONS)
 def test_the_remedy_for_a_configuration_of_transformers_works(config_class: type) -> None:
     stock = families.needed_stock_class(config_class)
-    fields = {"vocab_size": 43, "hidden_size": 20, "num_attention_heads": 2, "num_hidden_layers": 1}
+    fields = {"vocab_size": 43, "pad_token_id": 1}
+    fields |= {"hidden_size": 20, "num_attention_heads": 2, "num_hidden_layers": 1}
     # transformers derives the width of XLNet's heads from its own names only.
     fields = {config_class.own_name(name): value for name, value in fields.items()}
     config = stock(**fields, id2label={0: "a", 1: "b", 2: "c"})

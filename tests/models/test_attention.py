@@ -14,9 +14,9 @@ from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     DISCRIMINATORS,
-    MASKED_LM,
     MULTIPLE_CHOICE,
     QUESTION_ANSWERING,
+    RELATIVE_MASKED_LM,
     WITH_RELATIVE,
     packed,
     right_padded,
@@ -177,7 +177,7 @@ def test_padding_ids_inside_a_packed_sequence_shift_only_its_own_positions() -> 
     torch.testing.assert_close(model(**packed(batch)).last_hidden_state[0], separate, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("model_class", MASKED_LM)
+@pytest.mark.parametrize("model_class", RELATIVE_MASKED_LM)
 @each_relative_type
 def test_relative_positions_survive_saving(
     model_class: type[PreTrainedModel], position_embedding_type: str, tmp_path: Path

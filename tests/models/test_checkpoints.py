@@ -117,10 +117,11 @@ def test_auto_classes_of_plain_transformers_need_no_flag(model_class: type[PreTr
 def test_weights_are_safetensors_without_the_tied_ones(tmp_path: Path) -> None:
     for model_class in MASKED_LM:
         folder = tmp_path / model_class.__name__
-        tiny_model(model_class).save_pretrained(folder)
+        model = tiny_model(model_class)
+        model.save_pretrained(folder)
         weights = [path.name for path in folder.iterdir() if path.suffix not in (".py", ".json")]
         assert weights == ["model.safetensors"]
-        assert not any("decoder" in name for name in load_file(folder / "model.safetensors"))
+        assert model.all_tied_weights_keys.keys().isdisjoint(load_file(folder / "model.safetensors"))
 
 
 @pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *LM_HEADS])
@@ -154,6 +155,7 @@ def test_another_vocabulary_size_survives_saving(
         assert model.mlm_head.bias.shape == (size,)
     kept = min(size, 41)
     words = ("word_embeddings.weight", "transformer.embeddings.weight", "transformer.word_embedding.weight")
+    words += ("tok_embeddings.weight",)
     name = next(name for name in before if name.endswith(words))
     assert torch.equal(embeddings.weight[:kept], before[name][:kept])
 
@@ -191,10 +193,11 @@ def test_a_base_model_is_read_from_a_head_and_a_head_from_a_base_model(
     assert info["missing_keys"]
     assert not any(name.startswith(f"{head.base_model_prefix}.") for name in info["missing_keys"])
     assert all(torch.equal(again.base_model.state_dict()[name], value) for name, value in expected.items())
-    # What is missing is drawn as in a new model.
+    # What is missing is drawn as in a new model: of 0.02, and ModernBERT's classifiers of 18^-0.5.
+    most = 0.3 if model_class.config_class.model_type == "modernbert" else 0.05
     for name in info["missing_keys"]:
         value = again.state_dict()[name]
-        assert not value.any() if name.endswith("bias") else (value == 1).all() or 0 < value.std() < 0.05, name
+        assert not value.any() if name.endswith("bias") else (value == 1).all() or 0 < value.std() < most, name
 
 
 def published(stock: PreTrainedModel, folder: Path, names: Callable[[str], list[str]]) -> Path:
@@ -314,7 +317,9 @@ def test_new_models_are_drawn_as_in_transformers(model_class: type[PreTrainedMod
         elif "norm" in name.lower():
             assert (parameter == 1).all(), name
         else:
-            assert 0.25 < parameter.std() < 0.75, name
+            # ModernBERT: narrower by sqrt(2 layers) on the way out (test_modernbert.py).
+            least = 0.1 if config.model_type == "modernbert" else 0.25
+            assert least < parameter.std() < 0.75, name
         if name.endswith("word_embeddings.weight"):
             assert not parameter[config.pad_token_id].any()
 

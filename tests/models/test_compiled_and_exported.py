@@ -25,6 +25,7 @@ from hf_encoders import (
     HfeXLMModel,
     HfeXLNetModel,
 )
+from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_tokens import FlatTokens, flat_tokens
 from tests.models.tiny import BASE_MODELS, MASKED_LM, NO_DROPOUT, packed, right_padded, tiny_model, token_ids
 
@@ -92,7 +93,10 @@ def loss_and_gradients(called: Any, model: PreTrainedModel, batch: dict[str, Any
 @pytest.mark.processes
 @pytest.mark.parametrize("model_class", [*MASKED_LM, HfeBertForPreTraining])
 def test_a_compiled_training_step_equals_the_eager_one(model_class: type[PreTrainedModel]) -> None:
-    """For ragged, full and packed batches, of any size, all layers are one graph, and nothing else is one."""
+    """For ragged, full and packed batches, of any size, all layers are one graph, and nothing else is one.
+
+    Layers with rotary positions are compiled whole, with padding; packed batches of them run eagerly.
+    """
     model, backend = tiny_model(model_class, **NO_DROPOUT).train(), Counted()
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     padded = right_padded(model.config)
@@ -101,7 +105,7 @@ def test_a_compiled_training_step_equals_the_eager_one(model_class: type[PreTrai
     for batch in batches:
         got, expected = (loss_and_gradients(called, model, batch) for called in (compiled, model))
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
-    assert len(backend.graphs) == 1
+    assert len(backend.graphs) == (1 if has_operator(model) else 2)
 
 
 @pytest.mark.processes

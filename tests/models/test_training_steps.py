@@ -21,6 +21,7 @@ from tests.models.tiny import (
     NO_DROPOUT,
     PRETRAINING,
     QUESTION_ANSWERING,
+    RELATIVE_MASKED_LM,
     TOKEN_CLASSIFIERS,
     packed,
     right_padded,
@@ -65,7 +66,7 @@ def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
         return *KEY_BIASES, ".classifier.bias", "logits_proj.bias", *summary, "seg_embed", "r_s_bias"
     if isinstance(model, QUESTION_ANSWERING):
         last_norms = ("layer.2.output.LayerNorm.bias", "groups.1.albert_layers.1.full_layer_layer_norm.bias")
-        return *KEY_BIASES, "qa_outputs.bias", *last_norms
+        return *KEY_BIASES, "qa_outputs.bias", ".classifier.bias", *last_norms
     return KEY_BIASES
 
 
@@ -93,7 +94,7 @@ def test_every_parameter_moves(model_class: type[PreTrainedModel]) -> None:
 
 
 @pytest.mark.parametrize("position_embedding_type", ["relative_key", "relative_key_query"])
-@pytest.mark.parametrize("model_class", MASKED_LM)
+@pytest.mark.parametrize("model_class", RELATIVE_MASKED_LM)
 def test_every_relative_position_table_moves(model_class: type[PreTrainedModel], position_embedding_type: str) -> None:
     model = tiny_model(model_class, position_embedding_type=position_embedding_type).train()
     model(**labelled_batch(model)).loss.backward()

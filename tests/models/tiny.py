@@ -13,9 +13,10 @@ from tests.families import fields_of, has_field, model_classes, own_sizes
 CONFIGURATIONS = configurations()
 BASE_MODELS = model_classes("AutoModel")
 # Of families with a table of positions, and with a choice of them.
-WITH_POSITIONS = tuple(one for one in BASE_MODELS if has_field(one.config_class, "max_position_embeddings"))
+WITH_POSITIONS = tuple(one for one in BASE_MODELS if one.config_class().has_position_table)
 WITH_RELATIVE = tuple(one for one in BASE_MODELS if has_field(one.config_class, "position_embedding_type"))
 MASKED_LM = model_classes("AutoModelForMaskedLM")
+RELATIVE_MASKED_LM = tuple(one for one in MASKED_LM if has_field(one.config_class, "position_embedding_type"))
 PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if "pair" in one.loss_terms)
 DISCRIMINATORS = tuple(one for one in model_classes("AutoModelForPreTraining") if "rtd" in one.loss_terms)
 # Predict tokens, not masked ones (XLNet).

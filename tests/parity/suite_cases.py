@@ -18,13 +18,14 @@ from tests.parity import suite_source
 
 # Nothing to do when imported by anyone else, such as pytest looking for doctests.
 CHOICE = json.loads(os.environ.get("TRANSFORMERS_SUITE", "null"))
-WITHOUT_TOKEN_TYPES = ("distilbert",)
+WITHOUT_TOKEN_TYPES = ("distilbert", "modernbert")
 SENTENCE_LABEL = {"bert": "next_sentence_label", "albert": "sentence_order_label"}
 # One layer per group and shared group, as many groups as layers: the tests take `num_hidden_layers` for the number
 # of attention maps and of hidden states less one, so they leave no room for a second layer inside a group.
 FAMILY_SIZES = {
     "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 1},
+    "modernbert": {"pad_token_id": 0, "local_attention": 4},
     "xlm": {"n_langs": 3, "lang2id": {"a": 0, "b": 1, "c": 2}, "default_lang": "b"},  # some tests give no `langs`
 }
 

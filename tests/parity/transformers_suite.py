@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 
-FAMILIES = ("bert", "roberta", "albert", "xlm-roberta", "xlm", "distilbert", "electra", "xlnet")
+FAMILIES = ("bert", "roberta", "albert", "xlm-roberta", "xlm", "distilbert", "electra", "xlnet", "modernbert")
 
 
 class Outcomes:

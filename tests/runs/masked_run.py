@@ -26,6 +26,22 @@ MASKED = {
         "masking": {"preset": "ELECTRA_MASKING"},
         "mask_rate": [0.4, 0.3],
     },
+    "modernbert": {
+        "family": "modernbert",
+        "objective": "mlm",
+        "model": {
+            "hidden_size": 16,
+            "num_attention_heads": 2,
+            "num_hidden_layers": 2,
+            "intermediate_size": 16,
+            "local_attention": 4,
+        },
+        "phases": [
+            {**PHASES[0], "model": {"rope_parameters": {"full_attention": {"rope_theta": 100}}}},
+            {**PHASES[1], "learning_rate": 0.04},
+            {**PHASES[2], "learning_rate": 0.02, "model": {"local_attention": 8}},
+        ],
+    },
     "mixed": {
         "masking": {"mask_probability": 0.3},
         "phases": [PHASES[0], {**PHASES[1], "masking": {"units": {"token": 0.5, "entity": 0.5}}}, PHASES[2]],

@@ -48,7 +48,7 @@ def _lists(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["macbert", "ernie", "electra"])
+@pytest.mark.parametrize("name", ["macbert", "ernie", "electra", "modernbert"])
 def test_a_run_is_the_same_however_its_steps_are_divided_and_if_it_is_resumed(corpus, tmp_path, name):
     """Six examples at once, and three times two; from the middle of the second phase, bit for bit."""
     whole = train(make_recipe(name), corpus, tmp_path, save_strategy="steps", save_steps=3)
@@ -62,6 +62,46 @@ def test_a_run_is_the_same_however_its_steps_are_divided_and_if_it_is_resumed(co
         assert torch.equal(value, states[0][parameter]), parameter
         assert torch.allclose(value, states[1][parameter], atol=1e-5, rtol=0), parameter
     assert any(not torch.equal(value, states[2][parameter]) for parameter, value in states[0].items())
+
+
+def test_a_phase_has_its_learning_rate_and_its_fields_also_where_a_run_goes_on(corpus, tmp_path):
+    """Bit for bit from each edge; a checkpoint has the fields of its phase, the model those of the last."""
+    saved = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 6}
+    whole = train(make_recipe("modernbert"), corpus, tmp_path, **saved)
+    rates = [log["learning_rate"] for log in whole.state.log_history if "loss" in log]
+    # Linear to 0, as without phases, and a share of it.
+    shares = [1.0, 1.0, 0.4, 0.4, 0.2, 0.2]
+    assert rates == pytest.approx([0.1 * (1 - step / 6) * shares[step] for step in range(6)])
+    for step, theta, window in ((2, 100, 4), (3, 160_000, 4), (5, 160_000, 8)):
+        config = json.loads((tmp_path / f"checkpoint-{step}" / "config.json").read_text())
+        found = config["rope_parameters"]["full_attention"]["rope_theta"], config["local_attention"]
+        assert found == (theta, window), step
+    for edge in (2, 4):
+        resume = str(tmp_path / f"checkpoint-{edge}")
+        resumed = train(make_recipe("modernbert"), corpus, tmp_path / "resumed", resume=resume)
+        assert losses_of(resumed)[-1] == losses_of(whole)[-1]
+        for parameter, value in whole.model.state_dict().items():
+            assert torch.equal(value, resumed.model.state_dict()[parameter]), (edge, parameter)
+    same = train(make_recipe("modernbert", phases=PHASES), corpus, tmp_path / "same").model.state_dict()
+    assert any(not torch.equal(value, same[name]) for name, value in whole.model.state_dict().items())
+
+
+def test_a_rate_of_the_first_phase_is_that_of_the_first_step_and_absolute(corpus, tmp_path):
+    """Also where the command gives the others another rate."""
+    phases = [{**PHASES[0], "learning_rate": 0.05}, *PHASES[1:]]
+    options = {"lr_scheduler_type": "constant", "learning_rate": 0.2}
+    run = train(make_recipe("modernbert", phases=phases), corpus, tmp_path, **options)
+    rates = [log["learning_rate"] for log in run.state.log_history if "loss" in log]
+    assert rates == pytest.approx([0.05] * 2 + [0.2] * 4)
+
+
+def test_a_phase_keeps_what_the_model_has_and_it_does_not_set(corpus, tmp_path):
+    """Thetas of a checkpoint, of which the recipe says nothing."""
+    own = {**MASKED["modernbert"]["model"], "rope_parameters": {"sliding_attention": {"rope_theta": 777}}}
+    phases = [PHASES[0], {**PHASES[1], "model": {"rope_parameters": {"full_attention": {"rope_theta": 100}}}}]
+    run = train(make_recipe("modernbert", model=own, phases=phases), corpus, tmp_path)
+    thetas = {name: values["rope_theta"] for name, values in run.model.config.rope_parameters.items()}
+    assert thetas == {"full_attention": 100, "sliding_attention": 777}
 
 
 @pytest.mark.processes

@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from hf_encoders.runs.initial import extend_positions
-from tests.families import is_derived
 from tests.models.tiny import BASE_MODELS, MASKED_LM, right_padded, tiny_model
 
 
-WITH_TABLE = [kind for kind in BASE_MODELS if not is_derived(kind.config_class, "max_position_embeddings")]
+WITH_TABLE = [kind for kind in BASE_MODELS if kind.config_class().has_position_table]
 
 
 def table_of(model) -> torch.Tensor:

@@ -43,6 +43,7 @@ PHASE = {"steps": 6, "length": 24, "examples": 4}
         ("xlmr-base", 1_500_000, 512, 8192 * 512, 6e-4, 0.98, 12, 768),
         ("xlm-base", 250_000, 256, 4096 * 256, 1e-4, 0.98, 12, 1024),
         ("xlnet-base", 500_000, 512, 8192 * 512, 4e-4, 0.999, 12, 768),
+        ("modernbert-base", 435_420, 8192, 576 * 8192, 8e-4, 0.98, 22, 768),
         ("electra-small", 1_000_000, 128, 128 * 128, 5e-4, 0.999, 12, 256),
         ("electra-base", 766_000, 512, 256 * 512, 2e-4, 0.999, 12, 768),
     ],
@@ -150,6 +151,12 @@ def test_warm_up_of_a_shorter_run_has_a_floor(name, steps, warmup):
         (
             {"masking": {"unit": "word"}, "phases": [{**PHASE, "masking": {"units": {"word": 1.0}}}]},
             "phase 1: masking: unit='word' and units=.*: leave one of them out",
+        ),
+        ({"phases": [{**PHASE, "learning_rate": 0}]}, "phases: learning_rate=0 must be a number above 0"),
+        ({"phases": [{**PHASE, "model": 5}]}, "phases: model=5 must be fields"),
+        (
+            {"phases": [{**PHASE, "model": {"hidden_size": 5}}]},
+            "phases: phase 1: model hidden_size cannot change in a run of bert: none can",
         ),
         ({"training": {"learning_rate": "fast"}}, "training: learning_rate='fast' must be a number"),
         ({"training": {"bf16": "on"}}, "training: bf16='on' must be true or false"),
