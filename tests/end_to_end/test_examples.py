@@ -8,9 +8,15 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+import torch
+import yaml
+
+from hf_encoders import HfeModernBertConfig, HfeModernBertForMaskedLM
+from hf_encoders.corpus.tokenizer_training import byte_bpe_tokenizer
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -208,3 +214,38 @@ def test_examples_are_short_and_say_how_to_run_them(path):
     text = path.read_text()
     assert 60 <= len(text.splitlines()) <= 140
     assert f"python examples/{path.name}" in text
+
+
+@pytest.mark.parametrize("composer", [True, False])
+@pytest.mark.parametrize("local_theta", [-1, 10000.0])
+def test_a_checkpoint_of_flexbert_becomes_a_folder_with_the_same_outputs(composer, local_theta, tmp_path):
+    """From FlexBERT's names; a file with pickled objects is refused without running them."""
+    tokenizer = byte_bpe_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    sizes = {
+        "vocab_size": 64,
+        "hidden_size": 16,
+        "intermediate_size": 12,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+    }
+    theta = 160000.0 if local_theta == -1 else local_theta
+    model = HfeModernBertForMaskedLM(HfeModernBertConfig(**sizes, local_attention=4, local_rope_theta=theta)).eval()
+    names = {name: re.sub("^model[.]layers[.]", "bert.encoder.layers.", name) for name in model.state_dict()}
+    names = {name: re.sub("^model[.]", "bert.", other) for name, other in names.items()}
+    state = {f"model.{names[name]}" if composer else names[name]: value for name, value in model.state_dict().items()}
+    file, yaml_file = tmp_path / "weights.pt", tmp_path / "run.yaml"
+    torch.save({"state": {"model": state}} if composer else state, file)
+    fields = {**sizes, "sliding_window": 4, "rotary_emb_base": 160000.0, "local_attn_rotary_emb_base": local_theta}
+    fields |= {"attn_out_dropout_prob": 0.1, "bert_layer": "prenorm", "norm_kwargs": {"eps": 1e-5, "bias": False}}
+    yaml_file.write_text(yaml.safe_dump({"model": {"model_config": fields}, "max_seq_len": 32}))
+    arguments = ["--checkpoint", str(file), "--yaml", str(yaml_file), "--tokenizer", str(tmp_path / "tokenizer")]
+    run_example("convert_flexbert.py", *arguments, "--output_dir", str(tmp_path / "out"))
+    loaded = HfeModernBertForMaskedLM.from_pretrained(tmp_path / "out")
+    ids = torch.arange(5, 25)[None]
+    assert torch.equal(loaded(ids).logits, model(ids).logits)
+    assert loaded.config.attention_output_dropout == 0.1 and loaded.config.max_position_embeddings == 32
+    torch.save({"state": {"model": state, "rng": SimpleNamespace()}}, file)
+    with pytest.raises(ValueError, match="holds more than tensors"):
+        run_example("convert_flexbert.py", *arguments, "--output_dir", str(tmp_path / "refused"))
+    assert not (tmp_path / "refused").exists()
