@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from hf_encoders import get_objective
 from hf_encoders.cli import main
@@ -89,10 +90,17 @@ def test_a_phase_has_its_learning_rate_and_its_fields_also_where_a_run_goes_on(c
 def test_a_rate_of_the_first_phase_is_that_of_the_first_step_and_absolute(corpus, tmp_path):
     """Also where the command gives the others another rate."""
     phases = [{**PHASES[0], "learning_rate": 0.05}, *PHASES[1:]]
-    options = {"lr_scheduler_type": "constant", "learning_rate": 0.2}
-    run = train(make_recipe("modernbert", phases=phases), corpus, tmp_path, **options)
+    options = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 1, "save_total_limit": 6}
+    run = train(make_recipe("modernbert", phases=phases), corpus, tmp_path / "own", learning_rate=0.2, **options)
     rates = [log["learning_rate"] for log in run.state.log_history if "loss" in log]
     assert rates == pytest.approx([0.05] * 2 + [0.2] * 4)
+    # What is logged is the schedule's; the steps are those of a run with the rate of the phase.
+    train(make_recipe("modernbert", phases=PHASES), corpus, tmp_path / "all", learning_rate=0.05, **options)
+    for step, are_equal in ((1, True), (2, True), (3, False)):
+        own, all_steps = (
+            load_file(tmp_path / which / f"checkpoint-{step}" / "model.safetensors") for which in ("own", "all")
+        )
+        assert all(torch.equal(value, all_steps[name]) for name, value in own.items()) == are_equal, step
 
 
 def test_a_phase_keeps_what_the_model_has_and_it_does_not_set(corpus, tmp_path):
