@@ -14,7 +14,9 @@ LAYER_PARTS = ("attention", "feed_forward")
 
 @strict
 class HfeAlbertConfig(BertFieldsConfig):
-    r"""ALBERT; the defaults are albert-xxlarge-v2, as in transformers. Fields as in `BertFieldsConfig`, and:
+    r"""ALBERT; the defaults are [albert/albert-xxlarge-v2](https://huggingface.co/albert/albert-xxlarge-v2).
+
+    Fields as in `BertFieldsConfig`, and:
 
     Args:
         embedding_size (`int`): E, width of the embedding tables.

@@ -7,7 +7,9 @@ from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 @strict
 class HfeBertConfig(BertFieldsConfig):
-    r"""BERT; the defaults are bert-base-uncased. Fields as in `BertFieldsConfig`, and:
+    r"""BERT; the defaults are [google-bert/bert-base-uncased](https://huggingface.co/google-bert/bert-base-uncased).
+
+    Fields as in `BertFieldsConfig`, and:
 
     Args:
         classifier_dropout (`float`, *optional*): dropout probability before a task's classifier; None means

@@ -14,7 +14,10 @@ TYPES = 1  # all tokens are of type 0, whose embedding a student of BERT has in 
 
 @strict
 class HfeDistilBertConfig(EncoderConfig):
-    r"""DistilBERT; the defaults are distilbert-base-uncased. Fields as in `EncoderConfig`, and of `DistilBertConfig`:
+    r"""DistilBERT; the defaults are those of the released base model.
+
+    [distilbert/distilbert-base-uncased](https://huggingface.co/distilbert/distilbert-base-uncased).
+    Fields as in `EncoderConfig`, and of `DistilBertConfig`:
 
     Args:
         dim (`int`): D, width of the model, a multiple of `n_heads`.

@@ -12,7 +12,10 @@ from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 @strict
 class HfeElectraConfig(BertFieldsConfig):
-    r"""ELECTRA; the defaults are the released electra-small. Fields as in `BertFieldsConfig`, and:
+    r"""ELECTRA; the defaults are those of the released small model.
+
+    [google/electra-small-discriminator](https://huggingface.co/google/electra-small-discriminator).
+    Fields as in `BertFieldsConfig`, and:
 
     Args:
         embedding_size (`int`): E, width of the embedding tables.

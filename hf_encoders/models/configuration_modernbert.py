@@ -29,7 +29,9 @@ SPECIAL_IDS = ("pad_token_id", "eos_token_id", "bos_token_id", "cls_token_id", "
 
 @strict
 class HfeModernBertConfig(EncoderConfig):
-    r"""ModernBERT; the defaults are ModernBERT-base. Fields as in `EncoderConfig`, and of `ModernBertConfig`:
+    r"""ModernBERT; the defaults are [answerdotai/ModernBERT-base](https://huggingface.co/answerdotai/ModernBERT-base).
+
+    Fields as in `EncoderConfig`, and of `ModernBertConfig`:
 
     Args:
         pad_token_id, eos_token_id, bos_token_id, cls_token_id, sep_token_id (`int`, *optional*): special ids; None

@@ -11,7 +11,9 @@ from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 @strict
 class HfeRobertaConfig(BertFieldsConfig):
-    r"""RoBERTa; the defaults are the released roberta-base. Fields as in `BertFieldsConfig`, and:
+    r"""RoBERTa; the defaults are [FacebookAI/roberta-base](https://huggingface.co/FacebookAI/roberta-base).
+
+    Fields as in `BertFieldsConfig`, and:
 
     Args:
         max_position_embeddings (`int`): rows of the position table. Rows up to `pad_token_id` are unused, so the

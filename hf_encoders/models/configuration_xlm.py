@@ -25,7 +25,9 @@ FIXED = {
 
 @strict
 class HfeXLMConfig(EncoderConfig):
-    r"""XLM; the defaults are the released xlm-mlm-en-2048. Fields as in `EncoderConfig`, and those of `XLMConfig`:
+    r"""XLM; the defaults are [FacebookAI/xlm-mlm-en-2048](https://huggingface.co/FacebookAI/xlm-mlm-en-2048).
+
+    Fields as in `EncoderConfig`, and those of `XLMConfig`:
 
     Args:
         emb_dim (`int`): D, width of the model, a multiple of `n_heads`; the feed-forward part is `4 * emb_dim` wide.

@@ -11,7 +11,9 @@ from .encoder_configuration import auto_map, strict
 
 @strict
 class HfeXLMRobertaConfig(HfeRobertaConfig):
-    r"""XLM-R; the defaults are the released xlm-roberta-base. Fields as in `HfeRobertaConfig`.
+    r"""XLM-R; the defaults are [FacebookAI/xlm-roberta-base](https://huggingface.co/FacebookAI/xlm-roberta-base).
+
+    Fields as in `HfeRobertaConfig`.
 
     transformers' own `XLMRobertaConfig()` has 30,522 entries, 512 positions, epsilon 1e-12 and 2 token types, unlike
     the released models.

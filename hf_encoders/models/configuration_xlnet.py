@@ -33,7 +33,9 @@ FIXED = {
 
 @strict
 class HfeXLNetConfig(EncoderConfig):
-    r"""XLNet; the defaults are the released xlnet-large-cased. Fields as in `EncoderConfig`, and of `XLNetConfig`:
+    r"""XLNet; the defaults are [xlnet/xlnet-large-cased](https://huggingface.co/xlnet/xlnet-large-cased).
+
+    Fields as in `EncoderConfig`, and of `XLNetConfig`:
 
     Args:
         d_model (`int`): D, width of the model, even and a multiple of `n_head`.

@@ -72,8 +72,8 @@ class EncoderSelfAttention(nn.Module):
     def heads(self, hidden_states: torch.Tensor) -> Heads:
         """Return queries, keys and values: `(N, D)` -> `(N, A, H)` each."""
         shape = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
-        projections = [getattr(self, name) for name in self.projections]
-        return tuple(x.view(shape) for x in project_each(projections, hidden_states))
+        linears = [getattr(self, name) for name in self.projections]
+        return tuple(x.view(shape) for x in project_each(linears, hidden_states))
 
     def _attend(
         self, heads: Heads, tokens: FlatTokens, output_attentions: bool
@@ -129,8 +129,7 @@ class EncoderSelfAttention(nn.Module):
         self, heads: Heads, tokens: FlatTokens, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with one call, padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
-        adds_to_scores = self.adds_to_scores(tokens)
-        if adds_to_scores and implementation not in ("eager", "sdpa"):
+        if self.adds_to_scores(tokens) and implementation not in ("eager", "sdpa"):
             raise ValueError(
                 f"position_embedding_type={self.config.position_embedding_type!r} adds to the attention scores, which "
                 f"attn_implementation={implementation!r} cannot: use attn_implementation='sdpa' or 'eager'."
@@ -138,7 +137,7 @@ class EncoderSelfAttention(nn.Module):
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         mask = _mask_for_kernel(self.config, implementation, heads[0], tokens)
         query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in heads)  # (S, A, L, H)
-        if adds_to_scores:
+        if self.adds_to_scores(tokens):
             bias = self.distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
             if mask is None:
                 mask = bias

@@ -1,5 +1,6 @@
 """Importing this package adds classes and takes none over; taking over is asked for by name."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from hf_encoders.registration import register
 from tests.families import fields_of
+from tests.forked_python import python_c
 from tests.hub.remote_process import run_with_package
 from tests.hub.tiny_checkpoints import (
     FAMILIES,
@@ -162,3 +164,12 @@ def test_a_class_imported_from_its_own_module_saves_its_code_too(tmp_path):
     run_with_package(snippet, tmp_path / "home", str(tmp_path / "saved"))
     names = {path.name for path in (tmp_path / "saved").iterdir()}
     assert {"modeling_bert.py", "configuration_bert.py", "encoder_models.py", "model.safetensors"} <= names
+
+
+@pytest.mark.processes
+def test_taking_over_prints_nothing_where_transformers_imports_its_own_classes(tmp_path: Path) -> None:
+    """It says '[ERROR] No checkpoint found' of configurations that name none."""
+    families = ", ".join(built_in(family, "AutoModel") for family in FAMILIES)
+    code = f"import hf_encoders; hf_encoders.take_over_auto_classes(); from transformers import {families}"
+    done = python_c(code, [], dict(os.environ), tmp_path)
+    assert "[ERROR]" not in done.stdout + done.stderr
