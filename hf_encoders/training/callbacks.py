@@ -173,7 +173,7 @@ class HeadWarmUpCallback(TrainerCallback):
     def __init__(self, new_weights: Collection[str], steps: int):
         self.new_weights, self.steps = frozenset(new_weights), steps
 
-    def warm_up_again(self, schedule: LRScheduler, warmup_steps: int) -> None:
+    def change_schedule(self, schedule: LRScheduler, warmup_steps: int) -> None:
         """Multiply the learning rate by a second linear warm-up, which begins with the trained weights.
 
         Otherwise their first updates, of an optimizer without running averages for them, are at nearly the peak rate.
@@ -222,8 +222,10 @@ class PhaseChanges(TrainerCallback):
         """Return the phase of a step, both from 0; after the last step it is the last."""
         return bisect_right(self.first_steps, step) - 1
 
-    def multiply(self, schedule: LRScheduler) -> None:
+    def change_schedule(self, schedule: LRScheduler, warmup_steps: int) -> None:
         """Multiply the learning rates of a schedule; ValueError for one that does not follow from the step."""
+        if set(self.rate_shares) == {1.0}:
+            return
         if not isinstance(schedule, LambdaLR):
             raise ValueError(
                 f"phases: learning_rate does not go with {type(schedule).__name__}: choose another lr_scheduler_type."

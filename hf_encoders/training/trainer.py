@@ -22,9 +22,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_encoders.objectives.batch import IGNORED, count_items, to_device
 from hf_encoders.training.callbacks import (
     EpochCallback,
-    HeadWarmUpCallback,
     HubCodeCallback,
-    PhaseChanges,
     epoch_datasets,
     take_longer_schedule,
 )
@@ -98,15 +96,13 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return super().create_optimizer(model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
-        """As in `Trainer`, and as `HeadWarmUpCallback` and `PhaseChanges` change it."""
+        """As in `Trainer`, and as callbacks change it that have a `change_schedule`."""
         is_made_here = self.lr_scheduler is None
         schedule = super().create_scheduler(num_training_steps, optimizer)
         if is_made_here:
             for callback in self.callback_handler.callbacks:
-                if isinstance(callback, HeadWarmUpCallback):
-                    callback.warm_up_again(schedule, self.args.get_warmup_steps(num_training_steps))
-                if isinstance(callback, PhaseChanges) and set(callback.rate_shares) != {1.0}:
-                    callback.multiply(schedule)
+                if hasattr(callback, "change_schedule"):
+                    callback.change_schedule(schedule, self.args.get_warmup_steps(num_training_steps))
         return schedule
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
