@@ -16,12 +16,6 @@ SAME_AS_GLOBAL = (None, -1)  # of `local_rope_theta` in FlexBERT's files
 GLOBAL_EVERY = 3  # each third layer attends to all tokens, from the first on
 # In published files, without effect here.
 IGNORED_FIELDS = ("reference_compile", "gradient_checkpointing")
-# BERT's fields that published files have too, or that other families have.
-ABSENT = {
-    "layer_norm_eps": "that of ModernBERT is norm_eps",
-    "position_embedding_type": "positions are rotations",
-    "type_vocab_size": "there are no token types",
-}
 TYPES = 1
 ETTIN = {"rope_parameters": {SLIDING: {"rope_theta": 160_000.0}}}  # after the extension of its context, in all layers
 SPECIAL_IDS = ("pad_token_id", "eos_token_id", "bos_token_id", "cls_token_id", "sep_token_id")
@@ -70,6 +64,11 @@ class HfeModernBertConfig(EncoderConfig):
     LAST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("unk", "cls", "sep", "pad", "mask")
     LIMITS_LENGTH: ClassVar[bool] = False  # rotations have no last position
     PHASE_FIELDS: ClassVar[tuple[str, ...]] = ("rope_parameters", "local_attention")
+    ABSENT: ClassVar[dict[str, str]] = {
+        "layer_norm_eps": "that of ModernBERT is norm_eps",
+        "position_embedding_type": "positions are rotations",
+        "type_vocab_size": "there are no token types",
+    }
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("modernbert", "HfeModernBert", pretraining="MaskedLM")
 
     vocab_size: int = 50368
@@ -119,7 +118,6 @@ class HfeModernBertConfig(EncoderConfig):
         for name in SPECIAL_IDS:  # those of the published vocabulary, which a smaller one has not
             if getattr(self, name) == getattr(type(self), name) and getattr(self, name) >= self.vocab_size:
                 setattr(self, name, None)
-        absent = {name: kwargs.pop(name) for name in ABSENT if name in kwargs}
         global_every = kwargs.pop("global_attn_every_n_layers", GLOBAL_EVERY)
         if self.layer_types is None:
             self._require_field("global_attn_every_n_layers", global_every, global_every >= 1, "must be at least 1")
@@ -129,9 +127,6 @@ class HfeModernBertConfig(EncoderConfig):
             thetas[SLIDING] = thetas[FULL]
         self._complete_rope_parameters(thetas)
         super().__post_init__(**kwargs)
-        for name, value in absent.items():
-            if value != getattr(self, name):
-                raise ValueError(f"{name}={value!r}: {ABSENT[name]}: leave it out.")
 
     def _complete_rope_parameters(self, thetas: dict[str, float]) -> None:
         """Add what is not set of `rope_parameters`; ValueError for what is wrong in them."""

@@ -11,14 +11,6 @@ from .encoder_configuration import EncoderConfig, auto_map, strict
 
 NO_LIMIT = 2**31 - 1  # on lengths of rows and on token types: they have no tables
 SEGMENTS = 4  # token types that the tokenizer gives: first text, second text, <cls>, padding
-# What other families set and XLNet does not have: property -> what to say.
-ABSENT = {
-    "max_position_embeddings": "XLNet reads rows of any length",
-    "position_embedding_type": "XLNet has relative positions of its own",
-    "type_vocab_size": "XLNet only asks whether two tokens have the same type",
-    "attention_probs_dropout_prob": "XLNet has one probability, dropout",
-}
-
 
 # Fields of what is not built: field -> the only value, what others are.
 FIXED = {
@@ -78,6 +70,12 @@ class HfeXLNetConfig(EncoderConfig):
         *("unk", "bos", "eos", "cls", "sep", "pad", "mask"),
         *("<eod>", "<eop>"),
     )
+    ABSENT: ClassVar[dict[str, str]] = {
+        "max_position_embeddings": "XLNet reads rows of any length",
+        "position_embedding_type": "XLNet has relative positions of its own",
+        "type_vocab_size": "XLNet only asks whether two tokens have the same type",
+        "attention_probs_dropout_prob": "XLNet has one probability, dropout",
+    }
     AUTO_MAP: ClassVar[dict[str, str]] = {
         name: reference for name, reference in auto_map("xlnet", "HfeXLNet").items() if name != "AutoModelForMaskedLM"
     } | {
@@ -117,14 +115,6 @@ class HfeXLNetConfig(EncoderConfig):
     max_position_embeddings: ClassVar[int] = property(lambda self: NO_LIMIT)
     position_embedding_type: ClassVar[str] = property(lambda self: "absolute")  # no table of distances
     type_vocab_size: ClassVar[int] = property(lambda self: NO_LIMIT)
-
-    def __post_init__(self, **kwargs: Any):
-        """Check the fields and derive what None stands for."""
-        absent = {name: kwargs.pop(name) for name in ABSENT if name in kwargs}
-        super().__post_init__(**kwargs)
-        for name, value in absent.items():
-            if value != getattr(self, name):
-                raise ValueError(f"{name}={value!r}: {ABSENT[name]}: leave it out.")
 
     def _check(self) -> None:
         super()._check()

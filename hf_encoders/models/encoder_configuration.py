@@ -79,6 +79,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
     OTHER_MODEL_TYPES: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
     SUBMODELS: ClassVar[tuple[str, ...]] = ()  # folders of a checkpoint with other models that were trained with it
+    ABSENT: ClassVar[dict[str, str]] = {}  # BERT's fields that are none here -> why; refused with other values
     LIMITS_LENGTH: ClassVar[bool] = True  # whether `max_position_embeddings` is the most that can be read
     PHASE_FIELDS: ClassVar[tuple[str, ...]] = ()  # that a phase of a run may change: none that decides a shape
     STUDENT_OF: ClassVar[tuple[str, ...]] = ()  # families whose students are of this one by default
@@ -112,9 +113,9 @@ class EncoderConfig(transformers.PreTrainedConfig):
             raise ValueError(f"combined_layers={layers} is not a field: see examples/combine_layers.py.")
         if self.is_native:  # transformers' own classes ask; those that cannot compute it are to fail
             kwargs = {"is_decoder": False, "add_cross_attention": False, **kwargs}
-        # Written by `to_dict`; an instance has the family's own name.
-        if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
+        if kwargs.get("model_type") == f"hfe_{type(self).model_type}":  # written by `to_dict`
             del kwargs["model_type"]
+        absent = {name: kwargs.pop(name) for name in self.ABSENT if name in kwargs}
         known = [*(field.name for field in fields(self)), *self.attribute_map]
         # What a user types: files of any age load, and what they and `to_dict` have beside the fields is kept.
         is_written = kwargs.pop(FROM_FILE, False) or self.transformers_version is not None
@@ -124,6 +125,9 @@ class EncoderConfig(transformers.PreTrainedConfig):
                 raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
         kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
         super().__post_init__(**kwargs)
+        for name, value in absent.items():
+            if value != getattr(self, name):
+                raise ValueError(f"{name}={value!r}: {self.ABSENT[name]}: leave it out.")
         self.auto_map = {**(getattr(self, "auto_map", None) or {}), **self.AUTO_MAP}
         self._check()
 
