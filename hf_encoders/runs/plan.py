@@ -113,7 +113,7 @@ class Plan:
             phase = plan.phase
             micro_batches = f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}"
             amounts = in_short(plan.tokens), f"{plan.epochs:,.2f}", duration(plan.seconds)
-            rows.append((f"{phase.steps:,}", f"{phase.length}", f"{phase.examples:,}", micro_batches, *amounts))
+            rows.append((f"{phase.steps:,}", f"{phase.length}", phase.examples_per_step, micro_batches, *amounts))
         tokens = in_short(sum(plan.tokens for plan in self.phases))
         saving, interval = "no checkpoint before the end", arguments.save_steps
         interval = math.ceil(interval * steps if interval < 1 else interval)  # below 1 a share, as in `Trainer`

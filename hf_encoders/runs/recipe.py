@@ -8,9 +8,11 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -51,9 +53,12 @@ class Phase:
     steps: int  # of the optimizer
     length: int  # longest example in tokens, special tokens included
     examples: int  # per optimizer step, over all processes and micro-batches
+    rising_from: int | None = None  # examples of the first step, where they rise to `examples`: `rising_sizes`
     masking: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's, or a `preset`
     sources: dict[str, Any] | None = None  # instead of the recipe's, as there
-    learning_rate: float | None = None  # instead of the run's; warm-up and decay multiply it
+    # Instead of the run's, whose warm-up and decay multiply it; of two, it falls from the first to the second: 1-sqrt.
+    learning_rate: float | list[float] | None = None
+    weight_decay: float | None = None  # instead of the run's
     model: dict[str, Any] = field(default_factory=dict)  # fields that differ from the recipe's: `PHASE_FIELDS`
 
     def __post_init__(self):
@@ -61,29 +66,85 @@ class Phase:
             raise ValueError(f"phases: masking={self.masking!r} must be options, such as {{unit: word}}.")
         if not isinstance(self.model, dict):
             raise ValueError(f"phases: model={self.model!r} must be fields, such as {{local_attention: 128}}.")
-        if self.learning_rate is not None and not (is_number(self.learning_rate) and self.learning_rate > 0):
-            raise ValueError(f"phases: learning_rate={self.learning_rate!r} must be a number above 0, such as 3.0e-4.")
-        for name, least in (("steps", 1), ("length", SHORTEST), ("examples", 1)):
+        rates = self.learning_rate if isinstance(self.learning_rate, list) else [self.learning_rate] * 2
+        are_rates = len(rates) == 2 and all(is_number(rate) and rate > 0 for rate in rates)
+        if self.learning_rate is not None and not are_rates:
+            raise ValueError(
+                f"phases: learning_rate={self.learning_rate!r} must be a number above 0, such as 3.0e-4, or the first "
+                "and the last of a fall, such as [3.0e-4, 3.0e-5]."
+            )
+        if self.weight_decay is not None and not (is_number(self.weight_decay) and self.weight_decay > 0):
+            raise ValueError(f"phases: weight_decay={self.weight_decay!r} must be a number above 0, such as 0.01.")
+        for name, least in (("steps", 1), ("length", SHORTEST), ("examples", 1), ("rising_from", 1)):
             value = getattr(self, name)
+            if name == "rising_from" and value is None:
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
+        if self.fewest_examples > self.examples:
+            raise ValueError(f"phases: rising_from={self.rising_from} must be below examples={self.examples}.")
         sampling_of(self.sources, "phases: sources")
 
     @property
     def changes(self) -> bool:
         """Return whether it trains otherwise than the recipe says."""
-        return bool(self.masking or self.model or self.learning_rate is not None)
+        return bool(self.masking or self.model or self.learning_rate is not None or self.weight_decay is not None)
+
+    @property
+    def rates(self) -> tuple[float, float] | None:
+        """Its first and its last learning rate; None means the run's."""
+        if self.learning_rate is None:
+            return None
+        return tuple(self.learning_rate) if isinstance(self.learning_rate, list) else (self.learning_rate,) * 2
+
+    @property
+    def fewest_examples(self) -> int:
+        """Examples of its first step."""
+        return self.examples if self.rising_from is None else self.rising_from
+
+    @property
+    def examples_per_step(self) -> str:
+        """Its examples per step in words: `256`, `768 to 4,608`."""
+        return " to ".join(f"{number:,}" for number in dict.fromkeys([self.fewest_examples, self.examples]))
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """Number of its examples before each step and after the last one, `(steps + 1,)`."""
+        if self.rising_from is None:
+            return np.arange(self.steps + 1) * self.examples
+        return np.concatenate([[0], rising_sizes(self.rising_from, self.examples, self.steps).cumsum()])
 
     def __str__(self) -> str:
         sampling = sampling_of(self.sources, "sources")
         notes = [] if sampling is None else [str(sampling)]
-        if self.learning_rate is not None:
-            notes.append(f"learning rate {self.learning_rate:g}")
+        if self.rates is not None:
+            notes.append("learning rate " + " to ".join(f"{rate:g}" for rate in dict.fromkeys(self.rates)))
+        if self.weight_decay is not None:
+            notes.append(f"weight decay {self.weight_decay:g}")
         for kind, fields in (("masking", self.masking), ("model", self.model)):
             if fields:
                 notes.append(f"{kind} " + " ".join(f"{name}={value}" for name, value in fields.items()))
         shown = f" ({'; '.join(notes)})" if notes else ""
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{shown}"
+        return f"{self.steps:,} steps of {self.examples_per_step} x {self.length} tokens{shown}"
+
+
+@cache
+def rising_sizes(first: int, last: int, steps: int) -> np.ndarray:
+    """Return the examples of each step of a batch that rises by one at a time, `(steps,)`.
+
+    Each size has the same share of the steps, as in ModernBERT's batch warm-up (AnswerDotAI/ModernBERT): a size ends
+    where as many examples have been read as all sizes up to it would have taken.
+
+    >>> rising_sizes(2, 4, 6).tolist(), rising_sizes(2, 5, 3).tolist()
+    ([2, 2, 3, 3, 4, 4], [2, 3, 5])
+    """
+    sizes = np.arange(first, last + 1)
+    ends = sizes.cumsum() * steps / len(sizes)
+    taken, read = [], 0
+    for _ in range(steps):
+        taken.append(sizes[min(np.searchsorted(ends, read, "right"), len(sizes) - 1)])
+        read += taken[-1]
+    return np.array(taken)
 
 
 def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
@@ -222,13 +283,15 @@ class Recipe:
             config (`EncoderConfig`): That of the model that is trained; a phase keeps the fields that it does not set.
             learning_rate (`float`): The run's, of phases that set no other.
         """
-        if not any(phase.model or phase.learning_rate is not None for phase in self.phases):
+        if not any(phase.model or phase.rates or phase.weight_decay is not None for phase in self.phases):
             return None
         names = {name for phase in self.phases for name in phase.model}
         unchanged = {name: getattr(config, name) for name in names}
+        rates = [phase.rates or (learning_rate, learning_rate) for phase in self.phases]
         return PhaseChanges(
-            first_steps=[sum(phase.steps for phase in self.phases[:i]) for i in range(len(self.phases))],
-            rate_shares=[(phase.learning_rate or learning_rate) / learning_rate for phase in self.phases],
+            first_steps=[sum(phase.steps for phase in self.phases[:i]) for i in range(len(self.phases) + 1)],
+            rate_shares=[(first / learning_rate, last / learning_rate) for first, last in rates],
+            weight_decays=[phase.weight_decay for phase in self.phases],
             fields=[_merged(unchanged, phase.model) for phase in self.phases],
         )
 

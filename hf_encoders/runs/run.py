@@ -90,13 +90,13 @@ def divide(
         accumulation = math.ceil(largest / (processes * tokens))
         if examples is None:
             # A phase of few examples limits how often a step can be divided.
-            fewest = min(phase.examples for phase in recipe.phases) // processes
+            fewest = min(phase.fewest_examples for phase in recipe.phases) // processes
             accumulation = max(1, min(accumulation, fewest))
     for number, phase in enumerate(recipe.phases):
-        if phase.examples < processes * accumulation:
+        if phase.fewest_examples < processes * accumulation:
             raise ValueError(
-                f"phase {number + 1} has {phase.examples} examples per step, and processes times accumulation steps "
-                f"are {processes * accumulation}: use fewer of either (a larger per_device_train_batch_size "
+                f"phase {number + 1} has {phase.fewest_examples} examples per step, and processes times accumulation "
+                f"steps are {processes * accumulation}: use fewer of either (a larger per_device_train_batch_size "
                 "accumulates less), or give the phase more examples."
             )
     return MicroBatching(processes, accumulation, math.ceil(largest / recipe.longest / (processes * accumulation)))
@@ -117,7 +117,7 @@ class PhaseExamples:
     @property
     def epochs(self) -> float:
         """Passes over the dataset."""
-        return self.phase.steps * self.phase.examples / len(self.dataset)
+        return int(self.phase.bounds[-1]) / len(self.dataset)
 
 
 class RunExamples(Dataset):
@@ -145,6 +145,7 @@ class RunExamples(Dataset):
         mask_rate: Callable[[float], float] | None = None,
     ):
         self.phases, self.micro_batches, self.mask_rate = list(phases), micro_batches, mask_rate
+        self.bounds = [part.phase.bounds for part in self.phases]  # examples of each phase before its steps
         # First micro-batch and first epoch of each phase.
         self.first_items, self.first_epochs = [0], [0]
         for part in self.phases:
@@ -186,10 +187,11 @@ class RunExamples(Dataset):
         number = int(np.searchsorted(self.first_items, index, "right")) - 1
         phase, num_examples = self.phases[number].phase, len(self.phases[number].dataset)
         step, turn = divmod(index - self.first_items[number], self.micro_batches)
+        first, next_step = (int(bound) for bound in self.bounds[number][step : step + 2])
         # Micro-batches of a step differ by one example at most.
-        begin, end = (phase.examples * i // self.micro_batches for i in (turn, turn + 1))
+        begin, end = (first + (next_step - first) * i // self.micro_batches for i in (turn, turn + 1))
         examples = []
-        for i in range(step * phase.examples + begin, step * phase.examples + end):
+        for i in range(begin, end):
             epoch, position = divmod(i, num_examples)
             dataset, order = self._open(number, self.first_epochs[number] + epoch)
             examples.append(dataset.example(int(order[position])))
@@ -439,6 +441,8 @@ def training_arguments(
     for name in ("save_strategy", "eval_strategy", "logging_strategy"):
         if getattr(arguments, name) == "epoch":
             raise ValueError(f"{name}=epoch: the run is one pass over its steps: use steps.")
+    if arguments.weight_decay == 0 and any(phase.weight_decay is not None for phase in recipe.phases):
+        raise ValueError("weight_decay=0, and a phase has one: give the run one above 0, for parameters that decay.")
     check_training_arguments(arguments, arguments.max_steps)
     optimizer_class(recipe.optimizer, arguments)  # refuses invalid combinations before there is text
     return arguments

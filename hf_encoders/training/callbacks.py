@@ -14,6 +14,7 @@ from typing import Any
 import transformers.trainer
 from huggingface_hub import CommitOperationAdd, HfApi
 from torch import nn
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import IterableDataset
 from tqdm.auto import tqdm
@@ -210,29 +211,45 @@ class PhaseChanges(TrainerCallback):
     By the number of the step alone, so that a resumed run goes on as it would have.
 
     Args:
-        first_steps (`Sequence[int]`): First step of the optimizer of each phase, from 0.
-        rate_shares (`Sequence[float]`): What the schedule's learning rate is multiplied by in each phase.
+        first_steps (`Sequence[int]`): First step of the optimizer of each phase, from 0, and the number of all steps.
+        rate_shares (`Sequence[tuple[float, float]]`): What the schedule's learning rate is multiplied by, at the
+            first step of each phase and after its last one; between them it falls by 1-sqrt, as ModernBERT's decay.
+        weight_decays (`Sequence[float]`): Weight decay in each phase, of parameters that have some; None means the
+            run's.
         fields (`Sequence[Mapping[str, Any]]`): Fields that no weight depends on, such as ModernBERT's thetas.
     """
 
-    def __init__(self, first_steps: Sequence[int], rate_shares: Sequence[float], fields: Sequence[Mapping[str, Any]]):
-        self.first_steps, self.rate_shares, self.fields = first_steps, rate_shares, fields
+    def __init__(
+        self,
+        first_steps: Sequence[int],
+        rate_shares: Sequence[tuple[float, float]],
+        weight_decays: Sequence[float | None],
+        fields: Sequence[Mapping[str, Any]],
+    ):
+        self.first_steps, self.rate_shares = first_steps, rate_shares
+        self.weight_decays, self.fields = weight_decays, fields
 
     def phase_of(self, step: int) -> int:
         """Return the phase of a step, both from 0; after the last step it is the last."""
-        return bisect_right(self.first_steps, step) - 1
+        return min(bisect_right(self.first_steps, step), len(self.fields)) - 1
+
+    def rate_share(self, step: int) -> float:
+        """Return what the schedule's learning rate is multiplied by at a step."""
+        phase = self.phase_of(step)
+        first, last = self.rate_shares[phase]
+        begin, end = self.first_steps[phase : phase + 2]
+        return last + (first - last) * (1 - math.sqrt(min((step - begin) / (end - begin), 1)))
 
     def change_schedule(self, schedule: LRScheduler, warmup_steps: int) -> None:
         """Multiply the learning rates of a schedule; ValueError for one that does not follow from the step."""
-        if set(self.rate_shares) == {1.0}:
+        if set(self.rate_shares) == {(1.0, 1.0)}:
             return
         if not isinstance(schedule, LambdaLR):
             raise ValueError(
                 f"phases: learning_rate does not go with {type(schedule).__name__}: choose another lr_scheduler_type."
             )
         schedule.lr_lambdas = [
-            lambda step, factor=factor: factor(step) * self.rate_shares[self.phase_of(step)]
-            for factor in schedule.lr_lambdas
+            lambda step, factor=factor: factor(step) * self.rate_share(step) for factor in schedule.lr_lambdas
         ]
         # The rates of the first step are set when a schedule is made.
         schedule._last_lr = [
@@ -245,14 +262,26 @@ class PhaseChanges(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
         """Set the fields, for an evaluation before the first step too."""
-        self.on_step_begin(args, state, control, model)
+        self.on_step_begin(args, state, control, model, **kwargs)
 
     def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module,
+        optimizer: Optimizer,
+        **kwargs: Any,
     ) -> None:
-        """Set the fields of the step's phase."""
-        for name, value in self.fields[self.phase_of(state.global_step)].items():
+        """Set the fields and the weight decay of the step's phase."""
+        phase = self.phase_of(state.global_step)
+        for name, value in self.fields[phase].items():
             setattr(model.config, name, value)
+        if any(decay is not None for decay in self.weight_decays):
+            decay = self.weight_decays[phase]
+            for group in optimizer.param_groups:
+                if group["weight_decay"] > 0:
+                    group["weight_decay"] = args.weight_decay if decay is None else decay
 
 
 def take_longer_schedule(trainer: Trainer, checkpoint: str) -> None:

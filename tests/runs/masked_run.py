@@ -38,8 +38,8 @@ MASKED = {
         },
         "phases": [
             {**PHASES[0], "model": {"rope_parameters": {"full_attention": {"rope_theta": 100}}}},
-            {**PHASES[1], "learning_rate": 0.04},
-            {**PHASES[2], "learning_rate": 0.02, "model": {"local_attention": 8}},
+            {**PHASES[1], "learning_rate": 0.04, "rising_from": 4},
+            {**PHASES[2], "learning_rate": [0.02, 0.01], "weight_decay": 0.5, "model": {"local_attention": 8}},
         ],
     },
     "mixed": {
@@ -51,7 +51,7 @@ MASKED = {
 
 def make_recipe(name, **changed):
     fields = {**MINIMAL, "model": {**MINIMAL["model"], **NO_DROPOUT}, "phases": PHASES, **MASKED[name], **changed}
-    return recipe_of(name, {**fields, "optimizer": "sgd", "training": {"learning_rate": 0.1}})
+    return recipe_of(name, {**fields, "optimizer": "sgd", "training": {"learning_rate": 0.1, "weight_decay": 0.01}})
 
 
 def train(recipe, corpus, folder, accumulation=1, processes=1, resume=None, **options):

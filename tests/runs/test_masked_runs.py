@@ -71,7 +71,7 @@ def test_a_phase_has_its_learning_rate_and_its_fields_also_where_a_run_goes_on(c
     whole = train(make_recipe("modernbert"), corpus, tmp_path, **saved)
     rates = [log["learning_rate"] for log in whole.state.log_history if "loss" in log]
     # Linear to 0, as without phases, and a share of it.
-    shares = [1.0, 1.0, 0.4, 0.4, 0.2, 0.2]
+    shares = [1.0, 1.0, 0.4, 0.4, 0.2, 0.1 + 0.1 * (1 - 0.5**0.5)]
     assert rates == pytest.approx([0.1 * (1 - step / 6) * shares[step] for step in range(6)])
     for step, theta, window in ((2, 100, 4), (3, 160_000, 4), (5, 160_000, 8)):
         config = json.loads((tmp_path / f"checkpoint-{step}" / "config.json").read_text())

@@ -1,14 +1,17 @@
 """A run as one data set: the same examples a step however it is divided; every example once an epoch; new draws."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
+from transformers import TrainerState, get_scheduler
 
 from hf_encoders import DataCollatorForMaskedLM, DocumentChunks, SentenceBlocks
-from hf_encoders.runs.recipe import Phase
-from hf_encoders.runs.run import PhaseExamples, RunExamples
+from hf_encoders.runs.recipe import Phase, load_recipe
+from hf_encoders.runs.run import PhaseExamples, RunExamples, divide, training_arguments
 from tests.corpus.corpora import equal_documents
 
 
@@ -99,3 +102,104 @@ def test_at_epoch_is_apart():
     blocks.set_epoch(5)
     assert other.epoch == 2
     assert blocks[0].key != other[0].key
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_batch_that_rises_reads_every_example_once(micro_batches):
+    """Eight steps of 2, 2, 3, 3, 4, 4, 5, 5 examples of 28: the first epoch is that of a batch that does not rise."""
+    blocks = SentenceBlocks(equal_documents(28), 20, False)
+    phases = (Phase(8, 20, 5, rising_from=2), Phase(2, 20, 5))
+    run = RunExamples([PhaseExamples(phase, blocks) for phase in phases], micro_batches)
+    steps = [
+        [key for i in range(micro_batches) for key in keys_of(run[step * micro_batches + i])] for step in range(10)
+    ]
+    assert [len(keys) for keys in steps] == [2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
+    even = RunExamples([PhaseExamples(Phase(7, 20, 4), blocks)], 1)
+    assert sum(steps[:8], []) == sum((keys_of(even[step]) for step in range(7)), [])
+    assert run.phases[0].epochs == 1.0 and not set(steps[8]) & set(steps[0])
+
+
+def test_modernbert_base_rises_by_the_thresholds_of_flexbert():
+    """A size ends at its share of 50 billion tokens: the sum of the sizes up to it over that of all (768 to 4,608)."""
+    phase = load_recipe("modernbert-base").phases[0]
+    sizes, taken = np.arange(768, 4609), np.diff(phase.bounds)
+    thresholds = sizes.cumsum() / sizes.sum() * 50e9
+    before = phase.bounds[:-1] * phase.length
+    assert abs(phase.bounds[-1] * phase.length / 50e9 - 1) < 1e-4
+    # The last step of a size begins below its threshold, and the next one at or above it; the recipe's whole number of
+    # steps moves thresholds by up to 1.3e-5.
+    ends = thresholds[taken - 768]
+    assert (before <= ends * (1 + 1.3e-5)).all()
+    larger = taken[1:] > taken[:-1]
+    assert (before[1:][larger] >= ends[:-1][larger] * (1 - 1.3e-5)).all() and larger.sum() == len(sizes) - 1
+
+
+PHASED = {"modernbert-base": (8e-4, 2763, [(371_865, 8e-4, 8e-4), (424_845, 3e-4, 3e-4), (435_445, 3e-4, 3e-7)])}
+
+
+@pytest.mark.parametrize("name", PHASED)
+def test_a_schedule_of_phases_at_ten_points(name):
+    """Linear warm-up, constant, and falls by `last + (first - last) (1 - sqrt(progress))`."""
+    recipe = load_recipe(name)
+    peak, warmup, parts = PHASED[name]
+    training = recipe.training
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=peak)
+    options = training.get("lr_scheduler_kwargs")
+    schedule = get_scheduler(training["lr_scheduler_type"], optimizer, warmup, recipe.steps, options)
+    recipe.phase_changes(recipe.config_class(), training["learning_rate"]).change_schedule(schedule, warmup)
+    (factor,) = schedule.lr_lambdas
+
+    def expected(step):
+        begin = 0
+        for end, first, last in parts:
+            if step < end:
+                rate = last + (first - last) * (1 - math.sqrt((step - begin) / (end - begin)))
+                return rate * min(step / warmup, 1)
+            begin = end
+
+    edges = [end for end, *_ in parts]
+    points = [0, 1, warmup // 2, warmup, edges[0] - 1, edges[0], edges[1], edges[1] + 1, edges[2] - 5000, edges[2] - 1]
+    assert recipe.steps == edges[-1] and recipe.warmup_steps == warmup
+    for step in points:
+        assert peak * factor(step) == pytest.approx(expected(step), rel=1e-12, abs=1e-300), step
+
+
+def test_phases_that_are_shortened_keep_their_shares():
+    recipe = load_recipe("modernbert-base").of_steps(4354)
+    assert [phase.steps for phase in recipe.phases] == [182, 3536, 530, 106]
+    assert np.diff(recipe.phases[0].bounds)[[0, -1]].tolist() == pytest.approx([768, 4608], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "fields, named",
+    [
+        ({"rising_from": 0}, "rising_from=0 must be a whole number, at least 1"),
+        ({"rising_from": 9}, "rising_from=9 must be below examples=8"),
+        ({"learning_rate": [0.1]}, r"learning_rate=\[0.1\] must be a number above 0"),
+        ({"learning_rate": [0.1, 0]}, r"learning_rate=\[0.1, 0\] must be a number above 0"),
+        ({"weight_decay": "x"}, "weight_decay='x' must be a number above 0"),
+    ],
+)
+def test_wrong_fields_of_a_phase(fields, named):
+    with pytest.raises(ValueError, match=named):
+        Phase(4, 16, 8, **fields)
+
+
+def test_a_phase_has_its_weight_decay_where_the_run_has_one(tmp_path):
+    """A step of SGD without a gradient multiplies weights by 1 - rate x decay; biases and norms have none."""
+    phases = (Phase(1, 16, 2, weight_decay=0.5), Phase(1, 16, 2))
+    recipe = replace(load_recipe("bert-minutes"), phases=phases)
+    with pytest.raises(ValueError, match="weight_decay=0, and a phase has one: give"):
+        training_arguments(recipe, divide(recipe, 1), tmp_path, {"weight_decay": 0})
+    changes = recipe.phase_changes(recipe.config_class(), 0.1)
+    weight, bias = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    groups = [{"params": [weight], "weight_decay": 0.25}, {"params": [bias], "weight_decay": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    arguments = training_arguments(recipe, divide(recipe, 1), tmp_path, {"weight_decay": 0.25})
+    model, state = torch.nn.Module(), TrainerState()
+    model.config = recipe.config_class()
+    for state.global_step, expected in ((0, 0.95), (1, 0.95 * 0.975)):
+        changes.on_step_begin(arguments, state, None, model, optimizer)
+        weight.grad = bias.grad = torch.zeros(2)
+        optimizer.step()
+        assert torch.allclose(weight, torch.full((2,), expected)) and torch.equal(bias, torch.ones(2))
