@@ -72,6 +72,7 @@ class LabelledSet:
         options (`dict`): of `module.prepare`.
         texts (`tuple`): Columns with text to adapt to.
         against_stock (`bool`): whether transformers' classes are trained too.
+        most_tokens (`int`): of an example, where the encoder takes as many.
     """
 
     load: Callable[[Path], datasets.DatasetDict]
@@ -84,6 +85,7 @@ class LabelledSet:
     options: dict[str, Any] = field(default_factory=dict)
     against_stock: bool = False
     texts: tuple[str, ...] = ("text",)
+    most_tokens: int = MOST_TOKENS
 
 
 def split(rows: datasets.Dataset, test_share: float = 0.2) -> datasets.DatasetDict:
@@ -119,6 +121,7 @@ SETS = {
     ),
     "movie_reviews": LabelledSet(
         load_reviews, sequence_classification, "accuracy", classification_baseline, epochs=3, most_rows=1600,
+        most_tokens=256,
     ),
     "med_nli": LabelledSet(
         lambda data: split(read_file(data / "med_nli/raw/MED.tsv")),
@@ -178,6 +181,7 @@ def main() -> None:
         "--rates", nargs="+", type=float, default=list(LEARNING_RATES), metavar="X", help="to choose from: %(default)s"
     )
     parser.add_argument("--steps", type=int, metavar="N", help="of each fine-tuning (default: the set's own epochs)")
+    parser.add_argument("--bf16", action="store_true", help="train in bfloat16 (default: float32)")
     parser.add_argument("--train-rows", type=int, metavar="N", help="of each set (default: the set's own limit)")
     parser.add_argument("--most-rows", type=int, metavar="N", help="train and test on less, to try the script")
     arguments = parser.parse_args()
@@ -193,7 +197,7 @@ def main() -> None:
 
 def require_same_settings(arguments: argparse.Namespace) -> None:
     """Refuse to mix runs of two encoders in one table."""
-    names = ("model", "train_rows", "most_rows", "adapt_steps", "steps", "rates")
+    names = ("model", "train_rows", "most_rows", "adapt_steps", "steps", "rates", "bf16")
     settings = {**{name: getattr(arguments, name) for name in names}, **TRAINING}
     settings = json.loads(json.dumps(settings))
     path = arguments.output / "settings.json"
@@ -214,7 +218,7 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
     folder = arguments.output / name.replace(" ", "_")
     folder.mkdir(exist_ok=True)
     tokenizer = load_tokenizer(arguments.model, "--model")
-    length = min(MOST_TOKENS, longest_input(load_config(arguments.model), tokenizer))
+    length = min(row.most_tokens, longest_input(load_config(arguments.model), tokenizer))
     task = row.module.prepare(data, tokenizer, max_length=length, **row.options)
     print(name, *task.plan, sep="\n  ", flush=True)
     path = folder / "baseline.json"
@@ -229,7 +233,7 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
             path = folder / f"{contender.replace(' ', '_')}-{seed}.json"
             if path.exists():
                 continue
-            training = {**TRAINING}
+            training = {**TRAINING, "bf16": arguments.bf16}
             training |= {"num_train_epochs": row.epochs} if arguments.steps is None else {"max_steps": arguments.steps}
             training["learning_rate"] = chosen_rate(
                 folder, row, data["train"], tokenizer, length, training, "from_scratch" in fields, arguments
@@ -276,6 +280,8 @@ def chosen_rate(
     arguments: argparse.Namespace,
 ) -> float:
     """The learning rate that is best on training rows kept apart; found once and kept in a file."""
+    if len(arguments.rates) == 1:
+        return arguments.rates[0]
     path = folder / f"rate-{'from_scratch' if from_scratch else 'pre-trained'}.txt"
     if not path.exists():
         parts = rows.select(range(min(ROWS_TO_CHOOSE_ON, len(rows)))).train_test_split(0.2, shuffle=False)

@@ -74,6 +74,7 @@ class RotarySelfAttention(EncoderSelfAttention):
             raise ValueError(f"rope_parameters: {layer_type}: rope_type={kind!r} must be one of {', '.join(known)}.")
         self.layer_type = layer_type
         self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.attention_bias)
+        self.Wqkv.fused_parts = 3
         self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
         self.Wo.initial_std = config.residual_range
         self.out_drop = EncoderDropout(config.output_dropout)

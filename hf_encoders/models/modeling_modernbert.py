@@ -69,6 +69,7 @@ class ModernBertMLP(nn.Module):
     def __init__(self, config: HfeModernBertConfig):
         super().__init__()
         self.Wi = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.Wi.fused_parts = 2
         self.gated = GatedActivation(activation(config.hidden_activation))
         self.drop = EncoderDropout(config.mlp_dropout)
         self.Wo = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)

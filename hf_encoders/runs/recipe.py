@@ -212,7 +212,7 @@ class Recipe:
             evaluation is with these.
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
             `[0.30, 0.15, cosine]`.
-        optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
+        optimizer (`str`): `adamw`, `lamb`, `muon`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         layer_decay (`float`): Each layer's learning rate as a share of that of the layer above, in (0, 1].
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
         options (`dict`): Options of the objective itself, such as `{"soft_targets": "all"}` of distillation.

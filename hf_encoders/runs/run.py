@@ -26,6 +26,7 @@ from hf_encoders.runs.recipe import Phase, Recipe
 from hf_encoders.runs.sources import Source, Sources, masking_options
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.health import HealthCallback
+from hf_encoders.training.muon import set_muon_groups
 from hf_encoders.training.optimizers import check_training_arguments, optim_field, optimizer_class, set_layer_decay
 from hf_encoders.training.trainer import PreTrainingTrainer
 
@@ -342,6 +343,7 @@ class Run:
             health=HealthCallback(*baselines, is_trained=self.objective.begins_trained),
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
         )
+        set_muon_groups(trainer)
         set_layer_decay(trainer, self.recipe.layer_decay)
         changes = self.recipe.phase_changes(trainer.model.config, self.arguments.learning_rate)
         if changes is not None:

@@ -15,6 +15,7 @@ from transformers.training_args import OptimizerNames
 
 from hf_encoders.inputs import first_line
 from hf_encoders.training.distributed import check_precision, requests_sharding
+from hf_encoders.training.muon import muon
 
 
 LAYER_NUMBER = re.compile(r"(?:^|\.)(\d+)\.")
@@ -82,9 +83,10 @@ def stable_adamw(arguments: TrainingArguments) -> tuple[type, dict[str, Any]]:
 # that of the groups.
 OPTIMIZER_CLASSES: dict[str, Callable[[TrainingArguments], tuple[type, dict[str, Any]]]] = {
     "lamb": lamb,
+    "muon": muon,
     "stable_adamw": stable_adamw,
 }
-OPTIMIZERS = ("adamw", "lamb", *(optimizer.value for optimizer in OptimizerNames))
+OPTIMIZERS = ("adamw", "lamb", "muon", *(optimizer.value for optimizer in OptimizerNames))
 
 
 def optim_field(name: str) -> str:
@@ -129,7 +131,7 @@ def set_layer_decay(trainer: Trainer, layer_decay: float) -> None:
     model = trainer.model
     optimizer, options = trainer.optimizer_cls_and_kwargs or Trainer.get_optimizer_cls_and_kwargs(trainer.args, model)
     if any(name in options for name in GROUPING_OPTIONS):
-        raise ValueError(f"layer decay does not go with optimizer {trainer.args.optim}: use adamw, or leave it out.")
+        raise ValueError(f"layer decay does not go with {optimizer.__name__}: use adamw, or leave it out.")
     shares, decayed = rate_shares(model, layer_decay), set(trainer.get_decay_parameter_names(model))
     groups: dict[tuple[float, bool], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in model.named_parameters():

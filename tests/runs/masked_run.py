@@ -42,6 +42,13 @@ MASKED = {
             {**PHASES[2], "learning_rate": [0.02, 0.01], "weight_decay": 0.5, "model": {"local_attention": 8}},
         ],
     },
+    "muon": {  # a rate at which the bfloat16 of its products is no difference
+        "family": "modernbert",
+        "objective": "mlm",
+        "model": {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16},
+        "optimizer": "muon",
+        "training": {"learning_rate": 1e-4, "weight_decay": 0.01},
+    },
     "mixed": {
         "masking": {"mask_probability": 0.3},
         "phases": [PHASES[0], {**PHASES[1], "masking": {"units": {"token": 0.5, "entity": 0.5}}}, PHASES[2]],
@@ -50,8 +57,9 @@ MASKED = {
 
 
 def make_recipe(name, **changed):
-    fields = {**MINIMAL, "model": {**MINIMAL["model"], **NO_DROPOUT}, "phases": PHASES, **MASKED[name], **changed}
-    return recipe_of(name, {**fields, "optimizer": "sgd", "training": {"learning_rate": 0.1, "weight_decay": 0.01}})
+    fields = {**MINIMAL, "model": {**MINIMAL["model"], **NO_DROPOUT}, "phases": PHASES}
+    fields |= {"optimizer": "sgd", "training": {"learning_rate": 0.1, "weight_decay": 0.01}}
+    return recipe_of(name, {**fields, **MASKED[name], **changed})
 
 
 def train(recipe, corpus, folder, accumulation=1, processes=1, resume=None, **options):

@@ -49,13 +49,14 @@ def _lists(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["macbert", "ernie", "electra", "modernbert"])
+@pytest.mark.parametrize("name", ["macbert", "ernie", "electra", "modernbert", "muon"])
 def test_a_run_is_the_same_however_its_steps_are_divided_and_if_it_is_resumed(corpus, tmp_path, name):
     """Six examples at once, and three times two; from the middle of the second phase, bit for bit."""
     whole = train(make_recipe(name), corpus, tmp_path, save_strategy="steps", save_steps=3)
     resumed = train(make_recipe(name), corpus, tmp_path, resume=str(tmp_path / "checkpoint-3"))
     divided = train(make_recipe(name), corpus, tmp_path / "divided", accumulation=3)
-    otherwise = train(make_recipe(name, masking={}, phases=PHASES), corpus, tmp_path / "otherwise")
+    changed = {"masking": {}, "phases": PHASES, "optimizer": "sgd"}
+    otherwise = train(make_recipe(name, **changed), corpus, tmp_path / "otherwise")
     losses = losses_of(whole)
     assert losses == pytest.approx(losses_of(divided), abs=1e-5) and len(set(losses)) == 6
     states = [trainer.model.state_dict() for trainer in (resumed, divided, otherwise)]

@@ -78,7 +78,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path):
             check_layer_decay(wrong, "--layer-decay")
     trainer = trainer_of(tmp_path)
     trainer.optimizer_cls_and_kwargs = torch.optim.SGD, {"params": []}
-    with pytest.raises(ValueError, match="layer decay does not go with optimizer"):
+    with pytest.raises(ValueError, match="layer decay does not go with SGD: use adamw"):
         set_layer_decay(trainer, 0.5)
 
 
