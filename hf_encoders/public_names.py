@@ -69,6 +69,7 @@ PUBLIC_NAMES = {  # module -> its public names
     "publishing.publish": ["plan_publication", "publish"],
     "publishing.record": ["TrainingRecord"],
     "runs.recipe": ["load_recipe"],
+    "runs.tiling": ["tile_weights"],
     "training.callbacks": ["CompactProgressCallback", "EpochCallback", "HubCodeCallback", "MaskRate"],
     "training.checkpoints": ["newest_good_checkpoint"],
     "training.fault_tolerance": ["FaultTolerantTrainer", "InterruptionCallback"],

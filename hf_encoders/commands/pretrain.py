@@ -28,20 +28,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("recipe", metavar="RECIPE", help="one of those below, or a YAML file")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
-    parser.add_argument(
+    begins = parser.add_mutually_exclusive_group()
+    begins.add_argument(
         "--from",
         dest="initial",
         metavar="DIR_OR_NAME",
         help="initialise from this checkpoint, with its sizes and tokenizer (of the recipe's model:, dropout alone is "
         "used); `hf-encoders adapt` has settings for that",
     )
+    begins.add_argument(
+        "--initialise-from",
+        dest="smaller",
+        metavar="DIR_OR_NAME",
+        help="repeat the layers and matrices of this smaller model of the recipe's family in the recipe's larger one; "
+        "its tokenizer is used",
+    )
     add_run_arguments(parser, SCRATCH)
 
 
 def check(arguments: argparse.Namespace) -> None:
     """Refuse a recipe and paths that are wrong."""
-    if arguments.initial is not None:
-        check_model(arguments.initial, f"--from {arguments.initial!r}")
+    for option, source in (("--from", arguments.initial), ("--initialise-from", arguments.smaller)):
+        if source is not None:
+            check_model(source, f"{option} {source!r}")
     check_run(arguments)
 
 
@@ -49,10 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Train a new model."""
     from hf_encoders.runs.initial import Initial
     from hf_encoders.runs.recipe import load_recipe
+    from hf_encoders.runs.tiling import SmallerCheckpoint
     from hf_encoders.runs.train import train_run
 
     recipe = load_recipe(arguments.recipe, arguments.set)
     objective = recipe.own_objective
+    auto_class = objective.auto_class
     if objective.needs:
         raise ValueError(f"recipe {recipe.name}: objective {objective.name} needs {objective.needs}.")
     if arguments.initial is None:
@@ -61,8 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
                 f"recipe {recipe.name}: it begins from a checkpoint, or model: is empty: use `hf-encoders adapt "
                 "CHECKPOINT`, or give --from. For a new model, set its size, such as model: {size: base}."
             )
-        return train_run(arguments, recipe)
-    initial = Initial(arguments.initial, "--from", objective.auto_class)
+        if arguments.smaller is None:
+            return train_run(arguments, recipe)
+        return train_run(arguments, recipe, SmallerCheckpoint(arguments.smaller, "--initialise-from", auto_class))
+    initial = Initial(arguments.initial, "--from", auto_class)
     if initial.config.model_type != recipe.family:
         raise ValueError(
             f"{initial} is a {initial.config.model_type}, and recipe {recipe.name} is of the family {recipe.family}: "

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from hf_encoders.loading import fingerprint, load_weights, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.files import submodels
+from hf_encoders.publishing.files import copy_modules, submodels
 from hf_encoders.publishing.record import name_of_checkpoint
 from hf_encoders.tokenizer_loading import load_tokenizer
 
@@ -92,6 +92,10 @@ class Initial:
             raise ValueError(
                 f"--output {output}: the result would replace {self}, which the run begins from: give another folder."
             )
+
+    def copy_files(self, directory: Path) -> None:
+        """Copy what belongs to the checkpoint besides weights and tokenizer, to the folder of the trained model."""
+        copy_modules(self.source, directory)
 
     def tokenizer_name(self, name: str | None) -> str:
         """Return the name of the tokenizer, `name` or its own; ValueError if both are there and have other ids."""

@@ -28,7 +28,6 @@ from hf_encoders.publishing.files import (
     CURVE_FILE,
     MODULES_FILE,
     complete_tokenizer_config,
-    copy_modules,
     published_files,
     refuse_secrets,
 )
@@ -375,7 +374,7 @@ def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, make_record: C
         record = make_record()  # reads the corpus, while no process waits for this one
         complete_tokenizer_config(folder)
         if run.objective.initial is not None:
-            copy_modules(run.objective.initial.source, folder)
+            run.objective.initial.copy_files(folder)
         record.save(folder)
         draw_runs(
             [Curve("training", trainer.state.log_history)],
