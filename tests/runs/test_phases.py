@@ -134,7 +134,11 @@ def test_modernbert_base_rises_by_the_thresholds_of_flexbert():
     assert (before[1:][larger] >= ends[:-1][larger] * (1 - 1.3e-5)).all() and larger.sum() == len(sizes) - 1
 
 
-PHASED = {"modernbert-base": (8e-4, 2763, [(371_865, 8e-4, 8e-4), (424_845, 3e-4, 3e-4), (435_445, 3e-4, 3e-7)])}
+PHASED = {  # peak, warm-up, and the end, first and last rate of each part
+    "modernbert-base": (8e-4, 2763, [(371_865, 8e-4, 8e-4), (424_845, 3e-4, 3e-4), (435_445, 3e-4, 3e-7)]),
+    "modernbert-large": (5e-4, 1453, [(180_001, 5e-4, 5e-4), (388_076, 5e-5, 5e-5), (397_857, 5e-5, 5e-8)]),
+    "ettin-17m": (3e-3, 4142, [(379_199, 3e-3, 3e-3), (433_459, 3e-3, 1.5e-3), (444_311, 1.5e-3, 6e-5)]),
+}
 
 
 @pytest.mark.parametrize("name", PHASED)
