@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import importlib
 import logging
+import os
 import re
 import signal
 import sys
@@ -51,6 +52,9 @@ def main(argv: list[str] | None = None) -> int:
             how = "finished seeds are in --output, and --overwrite starts again"
         print(f"\nhf-encoders {command}: stopped by Ctrl-C; {how}.", file=sys.stderr)
         return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of the output ended first, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def run_command(words: list[str]) -> int:
@@ -62,6 +66,8 @@ def run_command(words: list[str]) -> int:
         with contextlib.ExitStack() as arguments.until_end:  # released when the command ends
             arguments.check(arguments)  # before torch and transformers are imported
             return arguments.run(arguments)
+    except BrokenPipeError:
+        raise
     except Exception as error:
         from hf_encoders.writing import storage_problem
 

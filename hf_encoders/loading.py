@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
     StrictDataclassError,
 )
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, find_adapter_config_file
 
@@ -192,6 +193,13 @@ def _failed_request(name: str, repo_type: str | None, minute: int) -> str | None
     except Exception as error:  # offline mode, and whatever the HTTP library in use calls a failed connection
         return first_line(error)
     return None
+
+
+def load_own_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Load the weights of a folder that this model was saved in; ValueError for those of another model."""
+    missing = set(model.load_state_dict(load_file(folder / SAFE_WEIGHTS_NAME), strict=False).missing_keys)
+    if missing := missing - set(model.all_tied_weights_keys):
+        raise ValueError(f"{folder} lacks {min(missing)} of this model: resume the run that wrote it.")
 
 
 def load_weights(

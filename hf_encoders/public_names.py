@@ -51,6 +51,7 @@ PUBLIC_NAMES = {  # module -> its public names
     "objectives.mlm": ["DataCollatorForMaskedLM", "MaskedLanguageModelling"],
     "objectives.objective": ["get_objective", "LossTerm", "Objective", "register_objective"],
     "objectives.plm": ["DataCollatorForPermutationLM", "PermutationLanguageModelling", "ReusedChunks"],
+    "objectives.retromae": ["DataCollatorForRetroMAE", "RetroMAE", "RetroMAEModel"],
     "objectives.rtd": [
         "DataCollatorForReplacedTokenDetection",
         "ReplacedTokenDetection",

@@ -245,3 +245,11 @@ def test_threads_of_a_script_sleep_while_they_wait_unless_it_says_otherwise(give
     code = "import sys, os, hf_encoders; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert said.stdout.split() == [used, "False"]
+
+
+def test_a_reader_that_ends_first_is_no_error():
+    """`hf-encoders recipe | head -1`: output stops, nothing is said."""
+    command = [sys.executable, "-c", "import sys; from hf_encoders.cli import main; sys.exit(main(['recipe']))"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait() == 128 + signal.SIGPIPE

@@ -156,8 +156,8 @@ def run(arguments: argparse.Namespace) -> int:
     config = Initial(arguments.checkpoint).config
     noted = None if overwrites(arguments) else read_run_file(Path(arguments.output))
     asked = load_recipe(arguments.recipe or default_recipe(noted, arguments), arguments.set)
-    name = arguments.objective or (asked.objective if "objective" in changed_keys(arguments.set) else None)
-    name = name or objective_of(config, arguments.checkpoint)
+    keeps = "objective" in changed_keys(arguments.set) or has_own_model(asked.objective, config)
+    name = arguments.objective or (asked.objective if keeps else None) or objective_of(config, arguments.checkpoint)
     if name != asked.objective and arguments.objective is None and asked.name not in recipe_names():
         say(f"Objective {name}, not {asked.objective} as in the recipe: --objective sets another.")
     recipe = adapted_recipe(asked, name, config, arguments)
@@ -187,6 +187,15 @@ def default_recipe(noted: dict[str, Any] | None, arguments: argparse.Namespace) 
     begun = None if noted is None else noted["recipe"]["name"]
     on_cpu = given_fields(arguments).get("use_cpu") or not torch.accelerator.is_available()
     return begun if begun in (RECIPE, RECIPE_ON_CPU) else RECIPE_ON_CPU if on_cpu else RECIPE
+
+
+def has_own_model(objective: str, config: "EncoderConfig") -> bool:
+    """Return whether an objective trains a model around the family's, not heads that a checkpoint may have."""
+    from hf_encoders.objectives.objective import get_objective
+    from hf_encoders.registration import family_classes
+
+    model_class, _ = get_objective(objective).find_model_class(type(config))
+    return model_class is not None and model_class not in family_classes().values()
 
 
 def objective_of(config: "EncoderConfig", source: str) -> str:

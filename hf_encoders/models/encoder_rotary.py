@@ -12,7 +12,7 @@ from .encoder_kernels import EncoderDropout, Heads, is_eager, project
 from .encoder_tokens import FlatTokens
 
 
-SLIDING = "sliding_attention"  # type of the layers with a window
+FULL, SLIDING = "full_attention", "sliding_attention"  # types of the layers that see all, and of those with a window
 
 
 # --- rotary positions (Su et al. 2021, https://arxiv.org/abs/2104.09864) ---

@@ -433,8 +433,9 @@ class Distillation(MaskedLanguageModelling):
         objective.needs = None
         return objective
 
-    def _model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
-        model_class, missing = super()._model_class(config_class)
+    def find_model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
+        """Return the family's class for masked LM with a teacher, and what it has no head for."""
+        model_class, missing = super().find_model_class(config_class)
         if model_class is None or not issubclass(model_class, EncoderForMaskedLM):
             return model_class, missing
         return class_with_teacher(model_class), []

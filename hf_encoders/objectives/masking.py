@@ -504,6 +504,12 @@ class Masker:
         masked[positions] = self._replaced(ids[positions], positions, decided_at, len(ids), key)
         return masked, labels
 
+    def unit_starts(self, ids: np.ndarray, word_starts: np.ndarray | None = None) -> np.ndarray:
+        """Return whether each ordinary token of an example begins a unit, `(C,)` `bool`; arguments as of a call."""
+        is_candidate = self.is_ordinary.take(ids)
+        text = self._text(ids, is_candidate.nonzero()[0], is_candidate, word_starts)
+        return next(iter(self.units.values()))(text)
+
     def _chosen(self, ids: np.ndarray, candidates: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Return the positions that the user's function chooses."""
         positions = np.unique(np.asarray(self.masking.choose(ids, candidates, random), dtype=np.int64))

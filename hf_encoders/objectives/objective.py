@@ -70,12 +70,12 @@ class Objective:
         Raises:
             ValueError: if the family does not have them.
         """
-        model_class, missing = self._model_class(config_class)
+        model_class, missing = self.find_model_class(config_class)
         if missing:
             families = getattr(transformers, self.auto_class)._model_mapping._extra_content  # those registered here
-            able = [config.model_type for config in families if not self._model_class(config)[1]]
+            able = [config.model_type for config in families if not self.find_model_class(config)[1]]
             objectives_of_family = [
-                name for name, objective in objectives().items() if not objective._model_class(config_class)[1]
+                name for name, objective in objectives().items() if not objective.find_model_class(config_class)[1]
             ]
             raise ValueError(
                 f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use "
@@ -83,7 +83,7 @@ class Objective:
             )
         return model_class
 
-    def _model_class(self, config_class: type[PreTrainedConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
+    def find_model_class(self, config_class: type[PreTrainedConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
         """Return the family's class, and what it has no head for."""
         model_class = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
         terms = getattr(model_class, "loss_terms", {})

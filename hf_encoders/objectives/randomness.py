@@ -39,6 +39,8 @@ class RandomStream(IntEnum):
     FACTORISATION_ORDER = 34
     # Tokens in place of predicted ones
     GENERATOR_SAMPLE = 37
+    # RetroMAE's decoder
+    HIDDEN_SETS = 45
 
 
 class Key(NamedTuple):

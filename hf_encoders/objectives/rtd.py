@@ -10,11 +10,11 @@ import torch
 import transformers
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.modeling_utils import load_state_dict
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from hf_encoders.inputs import first_line
+from hf_encoders.loading import load_own_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import ObjectiveSums, chunk_scores, normalised, pair_share_of_batch
 from hf_encoders.models.encoder_models import check_ids
@@ -24,7 +24,6 @@ from hf_encoders.objectives.dataset import Example, with_options_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.randomness import RandomStream, generator
-from hf_encoders.publishing.files import WEIGHTS_FILE
 from hf_encoders.registration import config_class_of
 
 
@@ -238,10 +237,7 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             ValueError: for weights of another model.
         """
         for model, path in ((self.discriminator, Path(folder)), (self.generator, Path(folder, GENERATOR_FOLDER))):
-            weights = load_state_dict(str(path / WEIGHTS_FILE), map_location="cpu")
-            missing = set(model.load_state_dict(weights, strict=False).missing_keys) - set(model.all_tied_weights_keys)
-            if missing:
-                raise ValueError(f"{path} lacks {min(missing)} of this model: resume the run that wrote it.")
+            load_own_weights(model, path)
 
 
 def _loaded(model_class: type[PreTrainedModel], source: str | os.PathLike, options: dict[str, Any]) -> PreTrainedModel:
@@ -341,7 +337,8 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     fills_masks = False
     is_in_transformers = False
 
-    def _model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
+    def find_model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
+        """Return the pair of models, and what the family has no head for."""
         mapping = transformers.AutoModelForPreTraining._model_mapping
         if DETECTED_TOKENS.name in getattr(mapping.get(config_class, None), "loss_terms", {}):
             return ReplacedTokenDetectionModel, []

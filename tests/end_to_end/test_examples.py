@@ -163,6 +163,23 @@ def test_what_sentence_pairs_teach(tmp_path):
     assert {"table.md", "curves.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
+@pytest.mark.slow
+def test_a_retriever_is_made_and_evaluated(pretrained, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    parts = {}
+    for part, number in (("train", 24), ("test", 8)):
+        parts[part] = tmp_path / f"{part}.csv"
+        rows = [f"what is number {i},the text of number {i} is here" for i in range(number)]
+        parts[part].write_text("\n".join(["query,document", *rows]))
+    output = run_example(
+        "retriever.py", "--model", str(pretrained), "--train_file", str(parts["train"]), "--test_file",
+        str(parts["test"]), "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--use_cpu", "True",
+    )  # fmt: skip
+    figures = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert figures["pairs"] == [24, 8] and all(0 <= figures[f"nDCG@10 {when}"] <= 1 for when in ("before", "after"))
+    assert "nDCG@10 after" in output and (tmp_path / "out" / "modules.json").exists()
+
+
 COMPARISONS = {
     "input_formats.py": ("--max_steps", "2", "--vocab_size", "90", "--tokens_per_step", "128"),
     "static_and_dynamic_masking.py": ("--max_steps", "2", "--vocab_size", "90", "--seeds", "2"),

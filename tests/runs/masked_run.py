@@ -49,6 +49,7 @@ MASKED = {
         "optimizer": "muon",
         "training": {"learning_rate": 1e-4, "weight_decay": 0.01},
     },
+    "retromae": {"objective": "retromae", "masking": {"unit": "token"}, "options": {"decoder_mask_probability": 0.6}},
     "mixed": {
         "masking": {"mask_probability": 0.3},
         "phases": [PHASES[0], {**PHASES[1], "masking": {"units": {"token": 0.5, "entity": 0.5}}}, PHASES[2]],
