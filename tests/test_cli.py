@@ -247,6 +247,7 @@ def test_threads_of_a_script_sleep_while_they_wait_unless_it_says_otherwise(give
     assert said.stdout.split() == [used, "False"]
 
 
+@pytest.mark.processes
 def test_a_reader_that_ends_first_is_no_error():
     """`hf-encoders recipe | head -1`: output stops, nothing is said."""
     command = [sys.executable, "-c", "import sys; from hf_encoders.cli import main; sys.exit(main(['recipe']))"]

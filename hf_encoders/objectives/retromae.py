@@ -236,7 +236,7 @@ class RetroMAEModel(PreTrainedModel):
     base_model_prefix = "encoder"
     supports_gradient_checkpointing = True
     _supports_flash_attn = _supports_sdpa = _supports_flex_attn = _supports_attention_backend = True
-    loss_terms = {"mlm": "labels", "decoder": "decoder_labels"}
+    loss_terms = {MASKED_TOKENS.name: "labels", DECODED_TOKENS.name: "decoder_labels"}
 
     def __init__(self, config: EncoderConfig, encoder: PreTrainedModel | None = None):
         super().__init__(config)
