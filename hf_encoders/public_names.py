@@ -43,6 +43,7 @@ PUBLIC_NAMES = {  # module -> its public names
     "loading": ["fingerprint"],
     "tokenizer_loading": ["load_tokenizer"],
     "objectives.blocks": ["ParallelPairs", "SentenceBlocks", "StreamedBlocks"],
+    "objectives.clm": ["CausalLanguageModelling"],
     "objectives.dataset": ["Example"],
     "objectives.dialogue": ["DataCollatorForDialogueLM", "DialogueLanguageModelling", "Dialogues"],
     "objectives.distillation": ["Distillation", "DistillationOptions", "with_teacher"],

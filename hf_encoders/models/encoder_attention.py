@@ -63,7 +63,7 @@ class EncoderSelfAttention(nn.Module):
         # Cast once instead of in each of the three projections, and likewise in the backward pass.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
         heads = self.heads(hidden_states)
-        if tokens.attend is not None:
+        if tokens.attend is not None and not tokens.is_causal:
             return tokens.attend(*heads, self.scaling, self._dropout).reshape(hidden_states.shape), None
         heads = tuple(first_rows(x, tokens.num_tokens) for x in heads)  # without the padding rows
         context, weights = self._attend(heads, tokens, output_attentions)
@@ -82,6 +82,8 @@ class EncoderSelfAttention(nn.Module):
         query = heads[0]
         implementation = "eager" if output_attentions else self.config._attn_implementation
         is_ragged = tokens.sequence_lengths is not None
+        if tokens.is_causal:
+            return self._attend_padded(heads, tokens, implementation)
         if implementation == "sdpa" and query.device.type == "cpu":
             # Rows without padding are one call; while weights are dropped, torch has no fast kernel for it.
             if is_ragged or (tokens.is_full and self._drops_by_mask(query, tokens)):
@@ -218,6 +220,18 @@ def eager_attention(
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
+def _causal_mask(tokens: FlatTokens, is_real: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+    """Return which tokens of a sequence each one sees: itself and real ones before it; `(S or 1, 1, L, L)`."""
+    if is_real is not None and is_real.dim() != 2:
+        raise ValueError(
+            f"attention_mask has shape {tuple(is_real.shape)}: with is_causal it must be of shape (B, T)."
+        )
+    sees = torch.ones(tokens.longest, tokens.longest, dtype=torch.bool, device=device).tril()[None, None]
+    if is_real is None:
+        return sees
+    return sees & (is_real[:, None, None] | torch.eye(tokens.longest, dtype=torch.bool, device=device))
+
+
 def _mask_for_kernel(
     config: EncoderConfig, implementation: str, query: torch.Tensor, tokens: FlatTokens
 ) -> torch.Tensor | object | None:
@@ -225,14 +239,18 @@ def _mask_for_kernel(
     if implementation in tokens.derived:
         return tokens.derived[implementation]
     mask = tokens.sequence_mask()
+    lowest = torch.finfo(query.dtype).min
+    if tokens.is_causal:
+        mask = _causal_mask(tokens, mask, query.device)
+        mask = query.new_zeros(mask.shape).masked_fill(~mask, lowest)
     if mask is None:
         return None
-    lowest = torch.finfo(query.dtype).min
     if mask.dim() == 4:
         if implementation not in ("eager", "sdpa"):
+            given = "is_causal=True" if tokens.is_causal else "attention_mask is 4D"
             raise ValueError(
-                f"attention_mask is 4D and attn_implementation={implementation!r}: pass a mask of shape (B, T), or "
-                "use attn_implementation='sdpa' or 'eager'."
+                f"{given} and attn_implementation={implementation!r}: leave it out (or pass a mask of shape (B, T)), "
+                "or use attn_implementation='sdpa' or 'eager'."
             )
         mask = mask.to(query.dtype).clamp(min=lowest)
     elif implementation == "sdpa" and tokens.attention_mask is None:

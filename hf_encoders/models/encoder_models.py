@@ -152,6 +152,7 @@ class EncoderModel:
         cu_seq_lens_q: torch.Tensor | None = None,
         keep_padding: bool = False,
         flat_output: bool = False,
+        is_causal: bool = False,
         output_attentions: bool | None = None,
         output_hidden_states: bool | list[int] | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -167,6 +168,7 @@ class EncoderModel:
             cu_seq_lens_q (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of packed sequences in one row.
             keep_padding (`bool`, *optional*, defaults to `False`): compute padding too, for losses that read it.
             flat_output (`bool`, *optional*, defaults to `False`): return flat tokens instead of padded ones.
+            is_causal (`bool`, *optional*, defaults to `False`): let a token see itself and the tokens before it only.
             output_attentions, output_hidden_states: as in transformers; None means as the configuration says.
             kwargs: arguments of transformers without effect here, such as `max_length_q` and `use_cache`.
 
@@ -184,6 +186,7 @@ class EncoderModel:
         self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds, **own_ids)
         source = input_ids if inputs_embeds is None else inputs_embeds
         tokens = flat_tokens(*source.shape[:2], source.device, attention_mask, cu_seq_lens_q, keep_padding)
+        tokens.is_causal = is_causal
         self._check_length(tokens, input_ids, position_ids)
         config = self.config
         attentions = config.output_attentions if output_attentions is None else output_attentions

@@ -98,7 +98,8 @@ class RotarySelfAttention(EncoderSelfAttention):
         turns = rotations(self.config, self.layer_type, tokens, positions_of(tokens, query.device))
         heads = rotated(query, *turns), rotated(key, *turns), value
         in_blocks = self.config._attn_implementation != "eager" and not output_attentions
-        if in_blocks and tokens.attention_mask is None and self.adds_to_scores(tokens):
+        in_blocks = in_blocks and tokens.attention_mask is None and not tokens.is_causal
+        if in_blocks and self.adds_to_scores(tokens):
             return attend_to_window(heads, tokens, self.window, self.scaling, self._dropout), None
         return super()._attend(heads, tokens, output_attentions)
 

@@ -35,6 +35,7 @@ class FlatTokens:
         sequence_lengths (`list[int]`, *optional*): the S lengths as Python integers, beside `cu_seq_lens`.
         attention_mask (`torch.Tensor`, *optional*): masked layout only, `(B, T)` with True for real tokens, or
             an additive `(B, 1 or A, 1 or T, T)` mask.
+        is_causal (`bool`): whether a token sees itself and the tokens before it only.
     """
 
     attend: ClassVar[Callable[..., torch.Tensor] | None] = None  # a kernel, of `hf_encoders.compilation`
@@ -45,6 +46,7 @@ class FlatTokens:
     cu_seq_lens: torch.Tensor | None = None
     sequence_lengths: list[int] | None = None
     attention_mask: torch.Tensor | None = None
+    is_causal: bool = False
     # Masks that kernels derive from this layout, made once per forward pass instead of once per layer.
     derived: dict[str, Any] = field(default_factory=dict)
 

@@ -160,6 +160,9 @@ class Masking:
         share_of_words (`bool`, *optional*, defaults to `False`): Whether `mask_probability` is a share of the words.
         random_tokens (`str`, *optional*, defaults to `"ordinary"`): Vocabulary of random tokens: `"ordinary"`, all
             but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`.
+        next_token (`bool`, *optional*, defaults to `False`): Whether each token predicts the next one instead, and
+            sees itself and those before it only. Nothing is masked, and the other options have no effect. The last
+            token of a text predicts nothing, so that nothing is predicted from another text.
         choose (`Callable`, *optional*): Your own choice instead of all of the above: a function of token ids `(T,)`,
             the positions of those that may be predicted `(C,)`, and a numpy generator, a function of seed, epoch and
             example; it returns some of these positions. What becomes of the tokens stays as above.
@@ -187,6 +190,7 @@ class Masking:
     mask_special_tokens: bool = False
     share_of_words: bool = False
     random_tokens: str = "ordinary"
+    next_token: bool = False
     choose: Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray] | None = None
 
     def __post_init__(self):
@@ -321,6 +325,8 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
     >>> describe_masking(Masking(max_predictions=20), (), 0.043)
     '4.3 % of the tokens (15 % requested), of those 80 % [MASK], 10 % random, 10 % kept; max_predictions=20'
     """
+    if masking.next_token:
+        return "the next token of each, from those before it"
     rates = rates or [masking.mask_probability]
     share = f"{' to '.join(f'{100 * rate:.0f}' for rate in rates)} %"
     if logged is not None and not min(rates) - SAME_RATE <= logged <= max(rates) + SAME_RATE:
@@ -490,6 +496,9 @@ class Masker:
         random = generator(key, RandomStream.MASK_CHOICE)
         candidates = np.arange(len(ids)) if self.masking.mask_special_tokens else is_candidate.nonzero()[0]
         labels = np.full(len(ids), IGNORED, dtype=np.int64)
+        if self.masking.next_token:
+            labels[:-1] = np.where(is_candidate[:-1] | (np.arange(len(ids) - 1) == 0), ids[1:], IGNORED)
+            return ids, labels
         if not len(candidates):
             return ids, labels
         if self.masking.choose is not None:

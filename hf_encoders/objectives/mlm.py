@@ -56,7 +56,8 @@ class DataCollatorForMaskedLM:
         them, with random numbers from torch's generator.
 
     Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` if rows have them,
-        `position_ids` with `first_position`, `langs` with `lang2id`. Packed, what `batch` returns.
+        `position_ids` with `first_position`, `langs` with `lang2id`, `is_causal` with `next_token`. Packed, what
+        `batch` returns.
 
     A subclass overrides `prepare` (which segments of an example are read, and its labels), `arguments` (what the model
     takes of each example), and names its `label_arguments`.
@@ -100,6 +101,8 @@ class DataCollatorForMaskedLM:
             for changed in phase_masking
         ]
         used = [masker.masking for masker in (self.masker, *self.phase_maskers)]
+        if type(self) is not DataCollatorForMaskedLM and any(masking.next_token for masking in used):
+            raise ValueError(f"next_token=True: {type(self).__name__} needs all tokens of a text: leave it out.")
         for name, data, option in (
             ("token_counts", token_counts, "frequency_power"),
             ("similar_words", similar_words, "similar_replace_probability"),
@@ -149,7 +152,11 @@ class DataCollatorForMaskedLM:
             argument: torch.tensor([example.labels[name] for example in examples])
             for name, argument in self.label_arguments.items()
         }
-        return {**batch(rows, self.padding, self.packed, self.pad_to_multiple_of), **labels}
+        is_causal = {self.masker_of(example.phase).masking.next_token for example in examples}
+        if len(is_causal) > 1:
+            raise ValueError("examples of phases with and without next_token are in one batch: keep them apart.")
+        flags = {"is_causal": True} if is_causal == {True} else {}
+        return {**batch(rows, self.padding, self.packed, self.pad_to_multiple_of), **labels, **flags}
 
     def prepare(self, example: Example) -> Example:
         """Return the example as the objective reads it: here as one text."""

@@ -50,6 +50,12 @@ MASKED = {
         "training": {"learning_rate": 1e-4, "weight_decay": 0.01},
     },
     "retromae": {"objective": "retromae", "masking": {"unit": "token"}, "options": {"decoder_mask_probability": 0.6}},
+    "detour": {
+        "family": "modernbert",
+        "objective": "mlm",
+        "model": {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16},
+        "phases": [{**PHASES[i], **({"masking": {"next_token": True}} if i < 2 else {})} for i in range(3)],
+    },
     "mixed": {
         "masking": {"mask_probability": 0.3},
         "phases": [PHASES[0], {**PHASES[1], "masking": {"units": {"token": 0.5, "entity": 0.5}}}, PHASES[2]],

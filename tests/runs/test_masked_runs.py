@@ -49,7 +49,7 @@ def _lists(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["macbert", "ernie", "electra", "modernbert", "muon", "retromae"])
+@pytest.mark.parametrize("name", ["macbert", "ernie", "electra", "modernbert", "muon", "retromae", "detour"])
 def test_a_run_is_the_same_however_its_steps_are_divided_and_if_it_is_resumed(corpus, tmp_path, name):
     """Six examples at once, and three times two; from the middle of the second phase, bit for bit."""
     whole = train(make_recipe(name), corpus, tmp_path, save_strategy="steps", save_steps=3)

@@ -1,0 +1,31 @@
+"""Causal language modelling: each token predicts the next one. A detour for encoders (https://arxiv.org/abs/2605.12438)."""
+
+from dataclasses import replace
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
+
+
+NEXT_TOKENS = replace(MASKED_TOKENS, items="next tokens", task="text-generation")  # by the same head
+
+
+class CausalLanguageModelling(MaskedLanguageModelling):
+    """Predict the next token of each from those before it, with the weights and the head of masked language modelling.
+
+    In a phase of a recipe for `mlm` this is `masking: {next_token: true}`.
+    """
+
+    name = "clm"
+    terms = (NEXT_TOKENS,)
+    token_term = NEXT_TOKENS
+    default_masking = {"next_token": True}
+    parallel_class = None
+    fills_masks = False
+
+    def make_collator(
+        self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any
+    ) -> DataCollatorForMaskedLM:
+        """Return the data collator."""
+        return DataCollatorForMaskedLM(tokenizer, **{**self.default_masking, **options})
