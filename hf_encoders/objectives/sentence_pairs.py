@@ -342,8 +342,8 @@ class DocumentChunks(CorpusDataset):
 
     Every epoch cuts all of the text, at other positions. Nine chunks in ten take as many sentences as fit; the others
     are filled to a length that is uniform between 2 tokens and that, so that the model sees short inputs too (BERT,
-    `short_seq_prob`). A chunk of a single sentence has no second segment and no pair label; docs/data.md has the share
-    of such chunks.
+    `short_seq_prob`). A chunk of a single sentence has no second segment and no pair label; docs/measurements.md has
+    the share of such chunks.
 
     The length of the dataset is the number of chunks of epoch 0. Other epochs have a few more or less: surplus chunks,
     from a random one on, are left out of the epoch, and missing ones are filled with chunks a second time.
