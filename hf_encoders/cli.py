@@ -90,7 +90,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == named:
-            module = importlib.import_module(f"hf_encoders.commands.{name}")
+            module = importlib.import_module(f"hf_encoders.commands.{name.replace('-', '_')}")
             command.description = module.__doc__
             module.add_arguments(command)
             command.set_defaults(check=module.check, run=module.run, parser=command)

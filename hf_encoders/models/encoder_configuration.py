@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import transformers
 from transformers.activations import ACT2FN
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 
@@ -201,8 +202,8 @@ class EncoderConfig(transformers.PreTrainedConfig):
 
     @property
     def is_native(self) -> bool:
-        """Return whether transformers' own class of the same `model_type` computes the same function."""
-        return not self.fields_beyond_native
+        """Return whether transformers has a class of the same `model_type`, and it computes the same function."""
+        return self.model_type in CONFIG_MAPPING_NAMES and not self.fields_beyond_native
 
     @property
     def fields_beyond_native(self) -> dict[str, Any]:

@@ -10,16 +10,18 @@ combines them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
-from hf_encoders.corpus.word_starts import UnitStart, WordStarts
+from hf_encoders.corpus.word_starts import WordStarts
 from hf_encoders.inputs import is_number
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
+from hf_encoders.objectives.units import PreparedUnits, Text, TokenUnits, WordUnits
+from hf_encoders.publishing.secrets import published_path
 
 
 if TYPE_CHECKING:
@@ -27,70 +29,9 @@ if TYPE_CHECKING:
 
 
 SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
-# Options of `hf-encoders corpus` that mark units longer than words.
-PREPARED_BY = {"phrase": "--phrases", "entity": "--lexicon FILE"}
-MOST_WORDS = 32  # of a phrase or an entity, a Chinese character perhaps each; a text of more has a unit that begins
 
-
-class Text(NamedTuple):
-    """The C tokens of an example that may be predicted: all but special ones, unless these are predicted too."""
-
-    ids: np.ndarray  # (C,)
-    positions: np.ndarray  # in the example, (C,)
-    begins: np.ndarray  # where a unit never continues what is before it, such as a separator; bool, (C,)
-    special: np.ndarray  # which are special tokens, each a unit of its own; bool, (C,)
-    column: np.ndarray | None  # bits of `UnitStart` of a corpus that has them, (C,)
-
-
-class TokenUnits:
-    """Say where units begin: with every token."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: "Masking"):
-        pass
-
-    def __call__(self, text: Text) -> np.ndarray:
-        """Return where units of the text begin, `bool` of shape `(C,)`."""
-        return np.ones(len(text.ids), dtype=bool)
-
-
-class WordUnits:
-    """Say where words begin: as the corpus's column does, or else the tokenizer."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: "Masking"):
-        self.word_starts = masking.word_starts(tokenizer)
-
-    def __call__(self, text: Text) -> np.ndarray:
-        """Return where units of the text begin, `bool` of shape `(C,)`."""
-        if text.column is None:
-            return self.word_starts(text.ids, text.begins)
-        return (text.column & UnitStart.WORD != 0) | text.begins | text.special
-
-
-class PreparedUnits:
-    """Say where units begin that `hf-encoders corpus` has marked, every other word being one too."""
-
-    def __init__(self, unit: str, tokenizer: PreTrainedTokenizerBase, masking: "Masking"):
-        self.unit = unit
-
-    def __call__(self, text: Text) -> np.ndarray:
-        """Return where units of the text begin, `bool` of shape `(C,)`.
-
-        Raises:
-            ValueError: if the corpus does not say it.
-        """
-        bits = np.zeros(len(text.ids), dtype=np.uint8) if text.column is None else text.column
-        starts = bits & UnitStart[self.unit.upper()] != 0
-        # An example cut out of a long sentence may lie inside of one unit, of several words.
-        if not starts.any() and (text.column is None or np.count_nonzero(bits & UnitStart.WORD) > MOST_WORDS):
-            raise ValueError(
-                f"unit={self.unit!r}: the corpus does not say where one begins: prepare it with "
-                f"`hf-encoders corpus {PREPARED_BY[self.unit]}`, or choose words."
-            )
-        return starts | text.begins | text.special
-
-
-# Units that partition a text, and so may be mixed; n-grams and spans are runs of words. A class in a file of its own
-# and a row here make a new one.
+# Units that partition a text, and so may be mixed; n-grams and spans are runs of words. A class like those of
+# `units.py` in a file of its own and a row here make a new one.
 UNITS: dict[str, Callable[[PreTrainedTokenizerBase, "Masking"], Callable[[Text], np.ndarray]]] = {
     "token": TokenUnits,
     "word": WordUnits,
@@ -98,7 +39,6 @@ UNITS: dict[str, Callable[[PreTrainedTokenizerBase, "Masking"], Callable[[Text],
     "entity": partial(PreparedUnits, "entity"),
 }
 CHOICES = {
-    "unit": (*UNITS, "ngram", "span"),
     "num_masked": ("rounded", "nearest", "bernoulli"),
     "replacement_per": ("token", "word", "unit"),
     "random_tokens": ("ordinary", "ordinary_and_mask", "any"),
@@ -194,7 +134,7 @@ class Masking:
     choose: Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray] | None = None
 
     def __post_init__(self):
-        for name, choices in CHOICES.items():
+        for name, choices in {"unit": (*UNITS, "ngram", "span"), **CHOICES}.items():
             value = vars(self)[name]
             if value not in choices:
                 raise ValueError(f"{name}={value!r} is not known: use one of {', '.join(choices)}.")
@@ -337,7 +277,8 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
     kinds = f"{masked:.0f} % [MASK]{f', {similar:.0f} % similar words' if similar else ''}, {random:.0f} % random"
     in_words = {"mask_probability", "mask_replace_probability", "random_replace_probability"}
     in_words |= {"similar_replace_probability", "word_starts"}
-    options = [f"{name}={value}" for name, value in masking.changed.items() if name not in in_words]
+    shown = {name: value for name, value in masking.changed.items() if name not in in_words}
+    options = [f"{name}={published_path(value) if isinstance(value, str) else value}" for name, value in shown.items()]
     kept = f"{100 - masked - random - similar:.0f} % kept"
     return f"{share} of the tokens{requested}, of those {kinds}, {kept}{'; ' * bool(options)}{', '.join(options)}"
 

@@ -79,9 +79,10 @@ def export_checkpoint(
     check_packages(FORMS[form], f"form={form!r}", form)
     output, config = Path(output), read_config(source)
     if form == "native" and not config.is_native:
-        fields = ", ".join(f"{name}={value!r}" for name, value in config.fields_beyond_native.items())
+        beyond = config.fields_beyond_native or {"model_type": config.model_type}
+        fields = ", ".join(f"{name}={value!r}" for name, value in beyond.items())
         remedy = "Export it to onnx, or use it with trust_remote_code=True."
-        raise ValueError(f"transformers' own {config.model_type} does not have {fields}. {remedy}")
+        raise ValueError(f"transformers itself does not have {fields} of {config.model_type}. {remedy}")
     head = saved_head(config, head)
     # In float32 also for weights in bfloat16.
     model = load_source(source, head)

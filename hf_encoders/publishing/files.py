@@ -309,8 +309,11 @@ def class_name(config: EncoderConfig, auto_class: str) -> str:
 
 
 def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
-    """Return the class of transformers itself for an Auto class."""
-    return getattr(transformers, class_name(config, auto_class).removeprefix("Hfe"))
+    """Return the class of transformers itself for an Auto class; ValueError for a family that it does not have."""
+    name = class_name(config, auto_class).removeprefix("Hfe")
+    if not hasattr(transformers, name):
+        raise ValueError(f"{config.model_type}: transformers has no {name}: use the class of this package.")
+    return getattr(transformers, name)
 
 
 def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:

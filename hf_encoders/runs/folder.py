@@ -1,4 +1,10 @@
-"""The folder of a run, and `run.json`, which identifies the run."""
+"""The folder of a run, and `run.json`, which identifies the run.
+
+`run.json` holds the version, recipe, seed, validation share, training arguments that shape the result, hashes of
+corpus and tokenizer, the plan, and, when they are known, the metrics before and after, the unigram cross-entropy,
+guesses of hidden words, and whether the run is finished. Runs that read a checkpoint or a teacher name it by its
+weights.
+"""
 
 import dataclasses
 import json

@@ -31,9 +31,9 @@ from hf_encoders.corpus.tokenizer_training import train_tokenizer
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.dataset import EpochDataset
-from hf_encoders.objectives.masking import PREPARED_BY
 from hf_encoders.objectives.mixture import MixedExamples
 from hf_encoders.objectives.objective import Objective, get_objective
+from hf_encoders.objectives.units import PREPARED_BY
 from hf_encoders.publishing.files import RUN_FILE, save_tokenizer
 from hf_encoders.publishing.secrets import base_name
 from hf_encoders.runs.recipe import Recipe, config_of_fields

@@ -1,6 +1,7 @@
 """Masking of one example: shares and lengths of the papers' rules, over many examples."""
 
 import pickle
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -10,9 +11,11 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_encoders import DataCollatorForMaskedLM, Masking, SimilarWords, presets, token_counts
 from hf_encoders.corpus.word_starts import UnitStart
+from hf_encoders.objectives import masking as masking_file
 from hf_encoders.objectives.batch import IGNORED
-from hf_encoders.objectives.masking import Masker, choose_in_window
+from hf_encoders.objectives.masking import Masker, choose_in_window, describe_masking
 from hf_encoders.objectives.randomness import Key
+from hf_encoders.objectives.units import WordUnits
 from tests.corpus.corpora import equal_documents
 from tests.objectives.masked import CLS, MASK, SEP, UNKNOWN, EveryThird, mask, texts
 
@@ -668,3 +671,19 @@ def test_a_choice_of_the_user_is_checked(tokenizer):
     masker = Masker(tokenizer, choose=lambda ids, candidates, random: [0])
     with pytest.raises(ValueError, match="choose returned .*candidates"):
         masker(np.array([CLS, 10, SEP]), Key(0, 0, 0))
+
+
+def test_a_unit_of_your_own_is_a_row(monkeypatch):
+    monkeypatch.setitem(masking_file.UNITS, "mine", WordUnits)
+    assert Masking(unit="mine").levels == Masking(units={"mine": 1}).levels == {"mine": 1.0}
+
+
+def test_the_card_has_no_path_of_an_option():
+    """P6: of a file in another folder its name alone."""
+
+    @dataclass(frozen=True)
+    class WithFile(Masking):
+        file: str | None = None
+
+    words = describe_masking(WithFile(file="/home/me/client/words.txt"), (), None)
+    assert words.endswith("; file=words.txt")
