@@ -154,7 +154,8 @@ def text_objectives(in_transformers: bool = False) -> list[str]:
 def add_run_arguments(parser: argparse.ArgumentParser, begins_from: str) -> None:
     """Add the options of commands that train from a recipe, except recipe and tokenizer."""
     parser.epilog = recipes_for_help(recipe_names(begins_from))
-    parser.set_defaults(**RUN_DEFAULTS)
+    # The default of a command's own --recipe stays.
+    parser.set_defaults(**RUN_DEFAULTS | {"recipe": parser.get_default("recipe")})
     add = parser.add_argument
     add(
         "--set",

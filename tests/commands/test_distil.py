@@ -225,3 +225,9 @@ def test_the_shipped_recipes_are_the_papers_and_small() -> None:
     assert base.own_objective.options.soft_targets == "all" and base.own_objective.options.temperature == 2
     assert base.masking["frequency_power"] == 0.7 and base.training["max_grad_norm"] == 5.0
     assert load_recipe("distilbert-minutes").longest == 64
+
+
+def test_without_a_recipe_it_is_the_papers(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["distil", "--help"])
+    assert "(default: distilbert-base)" in " ".join(capsys.readouterr().out.split())
