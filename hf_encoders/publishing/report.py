@@ -124,12 +124,10 @@ def _finetuning(folder: Path) -> dict[str, Any]:
             cells = value["mean"], value["standard_deviation"], baseline.get(name)
             rows.append([name.replace("_", " "), *("" if cell is None else f"{cell:.3f}" for cell in cells)])
         tables.append((f"Scores, {split}", rows))
-    counts = [
-        (name, f"{number:,} rows are in the training data too") for name, number in results["repeated_rows"].items()
-    ]
     warnings = [
-        [name, text] for name, text in [*counts, *results["warnings"].items()] if text and not text.startswith("0 ")
+        [name, f"{number:,} rows are in the training data too"] for name, number in results["repeated_rows"].items()
     ]
+    warnings += [[f"seed {seed}", text] for seed, texts in results["warnings"].items() for text in texts]
     if warnings:
         tables.append(("Warnings", [["", ""], *warnings]))
     return {

@@ -96,3 +96,26 @@ def test_a_folder_without_a_run_is_refused(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_fine_tuning_says_its_scores_and_each_of_its_warnings(tmp_path):
+    score = {"mean": 0.75, "standard_deviation": None}
+    results = {
+        "summary": {"test": {"accuracy": score, "f1_macro": score}},
+        "baseline": {"test": {"accuracy": 0.5}},
+        "repeated_rows": {"test": 2},
+        "warnings": {"3": ["all predictions are 'x'.", "no better"], "4": []},
+        "seeds": [{"seed": 3, "seconds": 60}, {"seed": 4, "seconds": 60}],
+        "settings": {"model": "encoder"},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    _, page = report(tmp_path)
+    assert page.headings == [tmp_path.name, "Scores, test", "Warnings", "Files"]
+    assert [row for row in page.rows if row[0]] == [
+        ["test", "mean", "standard deviation", "without reading"],
+        ["accuracy", "0.750", "", "0.500"],
+        ["f1 macro", "0.750", "", ""],
+        ["test", "2 rows are in the training data too"],
+        ["seed 3", "all predictions are 'x'."],
+        ["seed 3", "no better"],
+    ]
