@@ -218,6 +218,8 @@ def train_seeds(
             result = runs.finetune(task, tokenizer, settings, seed, unfinished)
             report.save_run(result, task, tokenizer, unfinished)
             report.make_record(result, [result], *facts).save(unfinished)
+        if not results:
+            report.write_examples(result, task, folder)
         result.model = result.predictions = None  # only its metrics are needed from here on
         results.append(result)
         report.write_results(results, task, settings, source, folder, repeated)  # also if a later seed fails

@@ -6,15 +6,16 @@ Every ending is a pair with its prompt; the head scores each pair, with a softma
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
     import datasets
+    import numpy as np
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.task import PredictedRow, PreparedTask
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +46,11 @@ def prepare(
             same number in every row.
     """
     import datasets
+    from scipy.special import softmax
     from transformers import AutoModelForMultipleChoice, DataCollatorForMultipleChoice
 
     from hf_encoders.finetuning.task import (
+        PredictedRow,
         PreparedTask,
         constant_metrics,
         describe_lengths,
@@ -88,6 +91,15 @@ def prepare(
     for split, rows in encoded.items():
         labels = rows["labels"][:]
         baselines[split] = constant_metrics(choice_accuracy, most_frequent(labels, num_choices), labels)
+
+    def predicted_rows(split: str, predictions: np.ndarray) -> Iterator[PredictedRow]:
+        prompts, labels = data[split][prompt_column], encoded[split]["labels"]
+        for prompt, endings, label, scores in zip(prompts, choices[split], labels, predictions, strict=True):
+            inputs = {prompt_column: prompt, "endings": "\n".join(endings)}
+            predicted = int(scores.argmax())
+            probability = float(softmax(scores)[predicted])
+            yield PredictedRow(inputs, [endings[label]], [(endings[predicted], probability)], predicted == label)
+
     return PreparedTask(
         auto_class=AutoModelForMultipleChoice,
         config_fields={},
@@ -99,6 +111,7 @@ def prepare(
         baseline="most frequent ending",
         baseline_metrics=baselines,
         input_columns=(prompt_column, *ending_columns),
+        predicted_rows=predicted_rows,
         plan=[*plan, f"{num_choices} endings per row"],
     )
 

@@ -13,7 +13,7 @@ import argparse
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.task import PredictedRow, PreparedTask
     from hf_encoders.models.question_answering_pipeline import Answer, AnswerWindow
 
 
@@ -35,6 +35,8 @@ MAX_ANSWER_TOKENS = constant("models.question_answering_pipeline", "MAX_ANSWER_T
 N_BEST = constant("models.question_answering_pipeline", "N_BEST")
 QUESTIONS_AT_ONCE = 500  # whose windows are held as Python objects
 NEAR = 20  # characters from an answer's stated position
+CONTEXT_BEFORE = 100  # characters of the context before the answer in the report
+NO_ANSWER = "no answer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +99,8 @@ def prepare(
     from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
     from hf_encoders.corpus.special_tokens import check_offsets
-    from hf_encoders.finetuning.task import PreparedTask, require_columns, right_padding
+    from hf_encoders.evaluation.metrics.squad import question_scores
+    from hf_encoders.finetuning.task import PredictedRow, PreparedTask, require_columns, right_padding
     from hf_encoders.models.question_answering_pipeline import window_lengths
 
     for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):
@@ -127,14 +130,29 @@ def prepare(
     if allow_no_answer:
         decoding += f", or none if that scores more than {null_threshold:g} above the best"
 
+    options = {"n_best": n_best, "max_answer_length": max_answer_length, "null_threshold": null_threshold}
+    options["with_null"] = allow_no_answer
+    last: dict[str, tuple[Any, list[list[Answer]]]] = {}
+
     def decoded(split: str, predictions: Any) -> list[list[Answer]]:
-        options = {"n_best": n_best, "max_answer_length": max_answer_length, "null_threshold": null_threshold}
-        return decode_answers(questions[split], rows[split], predictions[:2], with_null=allow_no_answer, **options)
+        if split not in last or last[split][0] is not predictions:  # once for metrics, files and report
+            last[split] = predictions, decode_answers(questions[split], rows[split], predictions[:2], **options)
+        return last[split][1]
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
         return lambda prediction: answer_metrics(
             questions[split], decoded(split, prediction.predictions), allow_no_answer, null_threshold
         )
+
+    def predicted_rows(split: str, predictions: Any) -> Iterator[PredictedRow]:
+        for question, answers in zip(questions[split], decoded(split, predictions), strict=True):
+            text, probability = (answers[0].text, answers[0].probability) if answers else ("", None)
+            exact = question_scores([text], [question.golds or [""]], empty_f1=1.0)["exact"][0]
+            start = max(0, question.span[0] - CONTEXT_BEFORE) if question.span else 0
+            context = "…" * (start > 0) + question.context[start:]
+            labels = list(dict.fromkeys(question.golds)) or [NO_ANSWER]
+            inputs = {question_column: question.question, context_column: context}
+            yield PredictedRow(inputs, labels, [(text or NO_ANSWER, probability)], exact == 1)
 
     eval_sets = {split: of_split for split, of_split in rows.items() if split != "train"}
     return PreparedTask(
@@ -148,6 +166,7 @@ def prepare(
         baseline="never an answer" if allow_no_answer else "",
         baseline_metrics={split: unanswered(questions[split]) for split in eval_sets} if allow_no_answer else {},
         input_columns=(question_column, context_column),
+        predicted_rows=predicted_rows,
         write_predictions=lambda path, split, predictions: write_answers(
             path, questions[split], decoded(split, predictions), allow_no_answer
         ),

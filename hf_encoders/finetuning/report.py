@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from hf_encoders.finetuning.data import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings, num_steps
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.objectives.batch import IGNORED
-from hf_encoders.publishing.files import save_tokenizer
+from hf_encoders.publishing.files import EXAMPLES_FILE, save_tokenizer
 from hf_encoders.publishing.record import TrainingRecord, facts_of_this_process, name_of_checkpoint
 from hf_encoders.publishing.secrets import published, published_path
 from hf_encoders.writing import mean_and_deviation, text_table, write_whole
@@ -23,6 +23,7 @@ from hf_encoders.writing import mean_and_deviation, text_table, write_whole
 
 RESULTS_FILE = "results.json"
 DIGITS = 4  # of a metric
+EXAMPLES, EXAMPLE_CHARACTERS = 8, 400  # rows in the report, and characters of each of their texts
 COUNTS = ("_number", "total", "_thresh")  # endings of metrics that do not measure quality
 # Standard errors above the baseline from which on a metric is more than chance: about 2 in 100 exceed them by chance.
 STANDARD_ERRORS = 2.0
@@ -184,6 +185,42 @@ def write_results(
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
     }
     write_whole(folder / RESULTS_FILE, json.dumps(published(content), indent=2, default=str) + "\n")
+
+
+def write_examples(result: RunResult, task: PreparedTask, folder: Path) -> None:
+    """Write some rows of the test set, or else of the validation set, with a seed's predictions, for the report.
+
+    They are drawn at random, half of them among the wrong ones, as far as there are.
+    """
+    (folder / EXAMPLES_FILE).unlink(missing_ok=True)  # of an earlier run
+    split = next((name for name in ("test", "validation") if name in task.eval_sets), None)
+    if split is None or task.predicted_rows is None:
+        return
+    rows = list(task.predicted_rows(split, result.predictions[split]))
+    order = np.random.default_rng(result.seed).permutation(len(rows))
+    wrong = [rows[number] for number in order if rows[number].is_right is False]
+    right = [rows[number] for number in order if rows[number].is_right is not False]
+    wrong_shown = wrong[: max(EXAMPLES // 2, EXAMPLES - len(right))]
+    shown = [*wrong_shown, *right[: EXAMPLES - len(wrong_shown)]]
+    content = {
+        "seed": result.seed,
+        "split": split,
+        "rows": len(rows),
+        "wrong": None if shown[0].is_right is None else len(wrong),
+        "shown": [shortened(row._asdict()) for row in shown],
+    }
+    write_whole(folder / EXAMPLES_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def shortened(value: Any) -> Any:
+    """Return a value whose texts, also inside of it, have at most `EXAMPLE_CHARACTERS`."""
+    if isinstance(value, Mapping):
+        return {name: shortened(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(shortened, value))
+    return (
+        value[: EXAMPLE_CHARACTERS - 1] + "…" if isinstance(value, str) and len(value) > EXAMPLE_CHARACTERS else value
+    )
 
 
 def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

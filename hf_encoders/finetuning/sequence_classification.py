@@ -15,6 +15,7 @@ from hf_encoders.finetuning.data import add_text_columns
 
 if TYPE_CHECKING:
     import datasets
+    import numpy as np
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
     from hf_encoders.finetuning.task import PreparedTask
@@ -94,6 +95,7 @@ def prepare(
         max_length,
         metrics=metrics,
         constant=most_frequent_set if multi_label else partial(most_frequent, num_classes=len(names)),
+        in_words=partial(set_in_words if multi_label else class_in_words, names),
         config_fields={**class_fields(names, labelled[0]), "problem_type": problem},
         main_metric=main_metric,
         label_names=names,
@@ -118,6 +120,23 @@ def most_frequent_set(labels: Sequence[Sequence[float]]) -> list[float]:
     scores = np.full(len(order), -1.0)
     scores[order[: f1.argmax() + 1]] = 1.0
     return scores.tolist()
+
+
+def class_in_words(names: Sequence[str], label: int, scores: np.ndarray) -> tuple[list, list, bool]:
+    """Return the class of a row, the predicted one with its probability, and whether it is right."""
+    from scipy.special import softmax
+
+    predicted = int(scores.argmax())
+    return [names[label]], [(names[predicted], float(softmax(scores)[predicted]))], predicted == label
+
+
+def set_in_words(names: Sequence[str], label: Sequence[float], scores: np.ndarray) -> tuple[list, list, bool]:
+    """Return the labels of a row, the predicted ones with their probabilities, and whether all are right."""
+    from scipy.special import expit
+
+    labels = [name for name, is_label in zip(names, label, strict=True) if is_label]
+    predicted = [(name, float(expit(score))) for name, score in zip(names, scores, strict=True) if score > 0]
+    return labels, predicted, labels == [name for name, _ in predicted]
 
 
 def single_label_metrics(prediction: EvalPrediction) -> dict[str, float]:

@@ -59,6 +59,7 @@ def prepare(
         max_length,
         metrics=correlations,
         constant=lambda numbers: [mean],
+        in_words=lambda number, scores: ([f"{number:g}"], [(f"{scores.item():.2f}", None)], None),
         config_fields={"num_labels": 1, "problem_type": "regression"},
         main_metric="pearsonr",
         baseline="mean of the training numbers",

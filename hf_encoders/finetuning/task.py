@@ -14,10 +14,10 @@ Errors in the user's data are `ValueError`s of `prepare` that name column, row o
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -30,6 +30,15 @@ from transformers import (
 
 
 ComputeMetrics = Callable[[EvalPrediction], dict[str, float]]
+
+
+class PredictedRow(NamedTuple):
+    """A row of an evaluation set with its prediction, as a person reads it."""
+
+    inputs: Mapping[str, str]  # column -> text
+    labels: Sequence[str]
+    predictions: Sequence[tuple[str, float | None]]  # each with its probability, if it has one
+    is_right: bool | None  # None for numbers
 
 
 @dataclass
@@ -52,6 +61,8 @@ class PreparedTask:
     label_names: list[str] | None = None  # names of the classes by id, for class weights and the record
     # Called with a path, an evaluation set and the predictions of `Trainer.predict`; writes the task's usual format.
     write_predictions: Callable[[Path, str, Any], None] | None = None
+    # Called with an evaluation set and its predictions; yields its rows, from which the report takes examples.
+    predicted_rows: Callable[[str, Any], Iterator[PredictedRow]] | None = None
     baseline: str = ""  # in words, `most frequent label`; empty without one
     baseline_metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # evaluation set -> some metrics of it
     input_columns: tuple[str, ...] = ()  # columns of raw rows: rows that are equal in them are the same example
@@ -110,12 +121,20 @@ def text_task(
     max_length: int,
     metrics: ComputeMetrics,
     constant: Callable[[list], Sequence[float]],
+    in_words: Callable[[Any, np.ndarray], tuple[Sequence[str], Sequence[tuple[str, float | None]], bool | None]],
     **fields: Any,
 ) -> PreparedTask:
     """Prepare a task with a label for the text, or pair of texts, in each row.
 
-    `constant` gives the baseline's scores for the labels of an evaluation set; `fields` are further ones of the task.
+    `constant` gives the baseline's scores for the labels of an evaluation set; `in_words` turns label and scores of a
+    row into the last three fields of `PredictedRow`; `fields` are further ones of the task.
     """
+
+    def predicted_rows(split: str, predictions: np.ndarray) -> Iterator[PredictedRow]:
+        inputs = data[split].select_columns(list(columns))
+        for texts, label, scores in zip(inputs, labels[split], predictions, strict=True):
+            yield PredictedRow(texts, *in_words(label, scores))
+
     encoded, plan = {}, []
     for split, rows in data.items():
         texts, pairs = rows[columns[0]][:], rows[columns[1]][:] if len(columns) > 1 else None
@@ -132,6 +151,7 @@ def text_task(
             split: constant_metrics(metrics, constant(labels[split]), labels[split]) for split in encoded
         },
         input_columns=columns,
+        predicted_rows=predicted_rows,
         plan=plan,
         **fields,
     )

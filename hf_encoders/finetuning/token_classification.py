@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.task import PredictedRow, PreparedTask
 
 
 OUTSIDE = "O"
@@ -36,6 +36,7 @@ OUTSIDE = "O"
 PREFIXED_TAG = re.compile("[BIESLUM]-.+", re.IGNORECASE)
 ENTITY_TAG = re.compile(f"{OUTSIDE}|{PREFIXED_TAG.pattern}", re.IGNORECASE)
 SENTENCES_AT_ONCE = 1000  # tokenized
+WORDS_SHOWN, WORDS_BEFORE = 40, 10  # of a sentence in the report, and of them before its first mistake
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +81,7 @@ def prepare(
         ValueError: For a word without a tag (`None`, NaN, no text, -100), and for a tag without a prefix if most have
             one or are `O`, unless `word_metrics` is true.
     """
+    from scipy.special import softmax
     from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
     from hf_encoders.corpus.special_tokens import check_offsets
@@ -113,7 +115,15 @@ def prepare(
     compute = entity_metrics if has_entities else metrics_of_words
 
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
-        return predicted_tags(rows[split], predictions, splits[split].words, names, default)
+        ids = values_of_words(rows[split], predictions.argmax(axis=-1), splits[split].words, names.index(default))
+        return [[names[number] for number in of_sentence] for of_sentence in ids]
+
+    def predicted_rows(split: str, predictions: np.ndarray) -> Iterator[PredictedRow]:
+        highest = softmax(predictions, axis=-1).max(axis=-1)
+        probabilities = values_of_words(rows[split], highest, splits[split].words, None)
+        tags = splits[split].tags, predicted(split, predictions)
+        for of_words in zip(splits[split].words, *tags, probabilities, strict=True):
+            yield predicted_row(tokens_column, *of_words)
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
         return lambda prediction: compute(predicted(split, prediction.predictions), splits[split].tags, names)
@@ -135,6 +145,7 @@ def prepare(
         baseline="most frequent tag",
         baseline_metrics={split: baseline(split) for split in eval_sets},
         input_columns=(tokens_column,),
+        predicted_rows=predicted_rows,
         write_predictions=lambda path, split, predictions: write_tags(
             path, splits[split].words, splits[split].tags, predicted(split, predictions)
         ),
@@ -338,19 +349,38 @@ def continued(tag: str, known: Any) -> str:
     return inside if tag.startswith("B-") and inside in known else tag
 
 
-def predicted_tags(
-    rows: datasets.Dataset, predictions: np.ndarray, sentences: list[list[str]], names: list[str], default: str
-) -> list[list[str]]:
-    """Return a tag for each word of each sentence; `default` for words without a token.
+def values_of_words(
+    rows: datasets.Dataset, values: np.ndarray, sentences: list[list[str]], default: Any
+) -> list[list[Any]]:
+    """Return the value at the first token of each word of each sentence; `default` for words without a token.
 
-    `predictions` are the scores `(windows, longest, tags)` of `Trainer.predict` for `rows`.
+    `values` are those of tokens, `(windows, longest)`, for `rows`.
     """
-    tags = [[default] * len(words) for words in sentences]
+    of_words = [[default] * len(words) for words in sentences]
     positions = rows.select_columns(["sentence", "words", "word_columns"])
-    for row, best in zip(positions, predictions.argmax(axis=-1), strict=True):
+    for row, of_tokens in zip(positions, values.tolist(), strict=True):
         for word, column in zip(row["words"], row["word_columns"], strict=True):
-            tags[row["sentence"]][word] = names[best[column]]
-    return tags
+            of_words[row["sentence"]][word] = of_tokens[column]
+    return of_words
+
+
+def predicted_row(
+    column: str, words: list[str], tags: list[str], predicted: list[str], probabilities: list[float | None]
+) -> PredictedRow:
+    """Return a sentence, or what is around its first mistake in a long one, with the words whose tag is not `O`."""
+    from hf_encoders.finetuning.task import PredictedRow
+
+    mistake = next((word for word, pair in enumerate(zip(tags, predicted, strict=True)) if pair[0] != pair[1]), None)
+    start = max(0, min((mistake or 0) - WORDS_BEFORE, len(words) - WORDS_SHOWN))
+    shown = range(start, min(start + WORDS_SHOWN, len(words)))
+    return PredictedRow(
+        inputs={column: " ".join(words[word] for word in shown)},
+        labels=[f"{words[word]} {tags[word]}" for word in shown if tags[word] != OUTSIDE],
+        predictions=[
+            (f"{words[word]} {predicted[word]}", probabilities[word]) for word in shown if predicted[word] != OUTSIDE
+        ],
+        is_right=mistake is None,
+    )
 
 
 def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:

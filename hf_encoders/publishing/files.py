@@ -26,6 +26,7 @@ from hf_encoders.writing import read_json
 
 
 RUN_FILE = "run.json"  # settings and progress of a pre-training run
+EXAMPLES_FILE = "examples.json"  # of fine-tuning: some rows with their predictions; text of the user, not published
 RECORD_FILE = "training_record.json"
 HEALTH_STATE = "HealthCallback"  # in the stateful callbacks of trainer_state.json
 WARNINGS_FIELD = "health_warnings"  # of a log entry: {name: message}

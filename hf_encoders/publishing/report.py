@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment
 
 from hf_encoders.publishing.curves import UNIGRAM, UNIGRAM_LOSSES, Curve, draw_runs, read_run
-from hf_encoders.publishing.files import CARD_FILE, RECORD_FILE, RUN_FILE
+from hf_encoders.publishing.files import CARD_FILE, EXAMPLES_FILE, RECORD_FILE, RUN_FILE
 from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.writing import duration, read_json, write_whole
 
@@ -115,6 +115,7 @@ def _picture(curve: Curve, run: Mapping[str, Any]) -> str:
 def _finetuning(folder: Path) -> dict[str, Any]:
     """Return what the page says of a fine-tuning, from its results."""
     results = read_json(folder / RESULTS_FILE, "give another run.")
+    examples = folder / EXAMPLES_FILE
     settings, seeds = results["settings"], results["seeds"]
     seconds = sum(seed["seconds"] for seed in seeds)
     tables = []
@@ -125,14 +126,18 @@ def _finetuning(folder: Path) -> dict[str, Any]:
             rows.append([name.replace("_", " "), *("" if cell is None else f"{cell:.3f}" for cell in cells)])
         tables.append((f"Scores, {split}", rows))
     warnings = [
-        [name, f"{number:,} rows are in the training data too"] for name, number in results["repeated_rows"].items()
+        f"{name}: {number:,} rows are in the training data too" for name, number in results["repeated_rows"].items()
     ]
-    warnings += [[f"seed {seed}", text] for seed, texts in results["warnings"].items() for text in texts]
-    if warnings:
-        tables.append(("Warnings", [["", ""], *warnings]))
+    warnings += [f"seed {seed}, {text}" for seed, texts in results["warnings"].items() for text in texts]
     return {
-        "facts": [f"fine-tuned from {settings['model']}", f"{len(seeds)} seeds", f"{duration(seconds)} of training"],
+        "examples": read_json(examples, "remove it.") if examples.is_file() else None,
+        "facts": [
+            f"fine-tuned from {settings['model']}",
+            f"{len(seeds)} seed{'s' * (len(seeds) > 1)}",
+            f"{duration(seconds)} of training",
+        ],
         "tables": tables,
+        "warnings": warnings,
         "files": [
             ("results", RESULTS_FILE),
             *((f"model of seed {seed['seed']}", f"seed-{seed['seed']}") for seed in seeds),

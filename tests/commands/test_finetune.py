@@ -222,7 +222,7 @@ def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkey
 
     monkeypatch.setattr(runs, "finetune", train_while_another_is_started)
     assert finetune(*words, *QUICK) == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.json", "seed-0"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["examples.json", "results.json", "seed-0"]
 
 
 @pytest.mark.parametrize(
