@@ -9,7 +9,7 @@ import gc
 import itertools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -217,21 +217,23 @@ def measure(
     gemm_rate = measure_gemm_rate(dtype, device)
     turns: list[list[dict[str, float]]] = [[] for _ in implementations]
     activations = []
-    progress = tqdm(total=(setting.rounds + 1) * count, desc=str(setting), unit="turn")
+    warm_ups = []
     for implementation in implementations:
         rounds = [batches_of_round(implementation.batches, setting, number) for number in range(setting.rounds)]
         largest = max(rounds[0], key=rows.positions)
         # On CUDA cuDNN's attention is built for each shape; elsewhere layers are compiled for the first two.
         is_compiled = implementation.compiled is not None
         more = rounds if device.type == "cuda" else rounds[:is_compiled]
-        run_turn(implementation, rows, config, setting, [largest, *itertools.chain(*more)])
-        activations.append(measure_memory(implementation, rows, setting, largest))
-        progress.update()
+        warm_ups.append([largest, *itertools.chain(*more)])
+    total = sum(map(len, warm_ups)) + setting.rounds * count * setting.steps
+    progress = tqdm(total=total, desc=str(setting), unit="batch")
+    for implementation, batches in zip(implementations, warm_ups, strict=True):
+        run_turn(implementation, rows, config, setting, counted(batches, progress))
+        activations.append(measure_memory(implementation, rows, setting, batches[0]))
     for number, turn in itertools.product(range(setting.rounds), range(count)):
         i = (number + turn) % count
         batches = batches_of_round(implementations[i].batches, setting, number)
-        turns[i].append(run_turn(implementations[i], rows, config, setting, batches))
-        progress.update()
+        turns[i].append(run_turn(implementations[i], rows, config, setting, counted(batches, progress)))
     progress.close()
     gemm_rate = max(gemm_rate, measure_gemm_rate(dtype, device))
     lines = [
@@ -245,6 +247,13 @@ def measure(
     return {"setting": setting._asdict(), "parameters": parameters, "gemm_flops_per_second": gemm_rate, "lines": lines}
 
 
+def counted(batches: Iterable[Any], progress: tqdm) -> Iterator[Any]:
+    """Yield batches; the bar is updated after each of them."""
+    for batch in batches:
+        yield batch
+        progress.update()
+
+
 def batches_of_round(batches: Sequence[Any], setting: Setting, number: int) -> list[Any]:
     """Return the batches of a turn: evenly spread, so that sorted ones have all lengths, and others each round."""
     distance = len(batches) / setting.steps
@@ -253,7 +262,7 @@ def batches_of_round(batches: Sequence[Any], setting: Setting, number: int) -> l
 
 
 def run_turn(
-    implementation: Implementation, rows: Rows, config: EncoderConfig, setting: Setting, batches: Sequence[np.ndarray]
+    implementation: Implementation, rows: Rows, config: EncoderConfig, setting: Setting, batches: Iterable[np.ndarray]
 ) -> dict[str, float]:
     """Run some batches; return real `tokens`, computed `positions`, needed `flops`, and `SECONDS`.
 

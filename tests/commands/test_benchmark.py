@@ -60,7 +60,10 @@ def implementations_of(setting: Setting, tokenizer) -> tuple[list[Implementation
 )
 def test_tables_on_standard_output_and_all_rounds_as_json(text, tmp_path, capsys, family, tables, arguments):
     assert benchmark(text, "--family", family, *arguments, "--json", tmp_path / "out.json") == 0
-    output, written = capsys.readouterr().out, json.loads((tmp_path / "out.json").read_text())
+    printed, written = capsys.readouterr(), json.loads((tmp_path / "out.json").read_text())
+    output = printed.out
+    bars = re.findall(r"100%\S* (\d+)/(\d+) ", printed.err)  # of batches, of which a turn has several
+    assert len(bars) >= tables and all(done == total for done, total in bars)
     assert written["machine"]["threads"] and written["machine"]["cpu"] and written["machine"]["transformers"]
     assert len(written["tables"]) == tables
     for table in written["tables"]:
@@ -217,7 +220,7 @@ def test_rounds_begin_with_another_implementation_each(tokenizer, monkeypatch):
     a, b, c = (made.name for made in implementations)
 
     def record(made, rows, config, setting, batches):
-        order.append((made.name, len(batches)))
+        order.append((made.name, len(list(batches))))
         return dict.fromkeys(("tokens", "positions", "flops", *work.SECONDS), 1)
 
     monkeypatch.setattr(work, "run_turn", record)
