@@ -21,9 +21,10 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     StrictDataclassError,
 )
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, logging
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, find_adapter_config_file
 
 from hf_encoders.inputs import REMEDY, check_checkpoint, check_model, first_line
@@ -36,6 +37,14 @@ CLASSES = ("hf_encoders", "transformers")
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
 NOT_HERE = "is not a folder here, has not been downloaded, and the Hub cannot be reached"
 SECONDS_TO_ANSWER = 10  # timeout for the Hub
+
+
+def hide_bars_of_weights() -> None:
+    """Hide transformers' progress bars, but not those of downloads and uploads, which it hides with them."""
+    are_shown = not are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    if are_shown:
+        enable_progress_bars()
 
 
 def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:

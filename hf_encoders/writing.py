@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 
 LOCK_FILE = "_lock"  # in the locked folder; Trainer does not push names that begin with an underscore
+SECONDS_WITHOUT_BAR = 3.0
 UNFINISHED = "_unfinished"  # files that are not complete, in the folder that they are for
 # Without the first two no tokenizer is loaded, and without the last one no model.
 ENTRY_FILES = ("tokenizer_config.json", "tokenizer.json", "config.json")
@@ -182,6 +183,13 @@ def write_whole(path: Path, text: str) -> None:
     unfinished.unlink(missing_ok=True)
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
+
+
+def with_bar(items: Iterable[Any], label: str, total: int | None = None) -> Iterable[Any]:
+    """Show a progress bar of `datasets`, on stderr, over items that take longer than `SECONDS_WITHOUT_BAR`."""
+    from datasets.utils import tqdm
+
+    return tqdm(items, label, total, delay=SECONDS_WITHOUT_BAR, mininterval=1.0, leave=False)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

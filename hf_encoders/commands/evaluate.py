@@ -61,10 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     import transformers
 
     from hf_encoders.evaluation import scores
+    from hf_encoders.loading import hide_bars_of_weights
     from hf_encoders.publishing.hardware import describe_hardware, describe_software
 
     transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    hide_bars_of_weights()
     # Input first: a wrong file is refused before anything is loaded.
     pairs = scores.read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else None
     sentences = scores.read_sentences(arguments) if arguments.text else None

@@ -45,10 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import transformers
 
+    from hf_encoders.loading import hide_bars_of_weights
     from hf_encoders.publishing.export import export_checkpoint
 
     transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    hide_bars_of_weights()
+    print(f"Converting {arguments.directory}, and comparing the outputs. It may take minutes.", flush=True)
     try:
         folder, seen = export_checkpoint(arguments.directory, arguments.to, arguments.output, arguments.head)
     except (OSError, RuntimeError) as error:  # OSError: weights are missing, damaged or a pickle

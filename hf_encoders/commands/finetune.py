@@ -114,19 +114,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Prepare, print the plan, train with every seed, save and print the table."""
     import datasets
     import transformers
+    from huggingface_hub.utils import disable_progress_bars
 
     from hf_encoders.finetuning import report
     from hf_encoders.finetuning.runs import num_steps, training_arguments, with_defaults
-    from hf_encoders.loading import load_config
+    from hf_encoders.loading import hide_bars_of_weights, load_config
     from hf_encoders.runs.run import num_processes
     from hf_encoders.tokenizer_loading import check_first_position, check_rows, load_tokenizer, longest_input
     from hf_encoders.training.optimizers import check_training_arguments
 
     transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    datasets.disable_progress_bars()
+    hide_bars_of_weights()
     folder, model = Path(arguments.output), f"--model {arguments.model!r}"
     user_fields = training_fields(arguments)
+    if user_fields.get("disable_tqdm"):
+        disable_progress_bars()
+        datasets.disable_progress_bars()
     if num_processes() > 1:
         raise ValueError("finetune runs in one process, one seed after the other: start it without torchrun.")
     arguments.until_end.enter_context(locked(folder, "--output", wait=False))

@@ -50,11 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
     import transformers
     from huggingface_hub.errors import HTTPError
 
+    from hf_encoders.loading import hide_bars_of_weights
     from hf_encoders.publishing.publish import check_branch, plan_publication, publish
 
     check_branch(arguments.revision)
     transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    hide_bars_of_weights()
     print(f"Checking {arguments.directory}: its files, and whether it loads without hf_encoders. It may take minutes.")
     sys.stdout.flush()
     plan = plan_publication(

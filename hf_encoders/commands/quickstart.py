@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     import datasets
     import transformers
 
-    from hf_encoders.loading import load_weights, read_config
+    from hf_encoders.loading import hide_bars_of_weights, load_weights, read_config
     from hf_encoders.publishing.files import CARD_FILE, CURVE_FILE
     from hf_encoders.publishing.hardware import describe_software
     from hf_encoders.publishing.secrets import base_name
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     started = time.perf_counter()
     transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    hide_bars_of_weights()
     datasets.disable_progress_bars()
     recipe, output = quickstart.quickstart_recipe(arguments), Path(arguments.output)
     with restored_if_refused(output):

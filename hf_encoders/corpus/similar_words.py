@@ -29,6 +29,7 @@ from hf_encoders.corpus.flat_corpus import FlatCorpus, offsets_of
 from hf_encoders.corpus.special_tokens import tokenizer_fingerprint
 from hf_encoders.corpus.units import WORD, Word, numbered_lines, spellings, text_of, words_of
 from hf_encoders.corpus.word_starts import WordStarts
+from hf_encoders.writing import with_bar
 
 
 SIMILAR_WORDS_FILE = "similar_words.safetensors"  # next to the corpus
@@ -238,7 +239,8 @@ def _sentences(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) 
     find_words = WordStarts(tokenizer) if corpus.word_starts is None else None
     step = max(-(-len(corpus.tokens) // MOST_TOKENS), 1)
     bounds = corpus.sentence_offsets
-    for begin, end in zip(bounds[:-1:step].tolist(), bounds[1::step].tolist(), strict=True):
+    begins, ends = bounds[:-1:step].tolist(), bounds[1::step].tolist()
+    for begin, end in with_bar(zip(begins, ends, strict=True), "Reading words", len(begins)):
         ids = corpus.tokens[begin:end]
         starts = find_words(ids, np.arange(len(ids)) == 0) if find_words else corpus.word_starts[begin:end] & WORD
         yield words_of(ids, starts)
@@ -298,7 +300,7 @@ def _neighbours(vectors: np.ndarray, kinds: np.ndarray, most: int, least_similar
     for kind in np.unique(kinds):
         group = np.flatnonzero(kinds == kind)
         among = min(most, len(group) - 1)
-        for begin in range(0, len(group) if among else 0, ROWS_PER_STEP):
+        for begin in with_bar(range(0, len(group) if among else 0, ROWS_PER_STEP), "Comparing words"):
             rows = np.arange(begin, min(begin + ROWS_PER_STEP, len(group)))
             cosines = vectors[group[rows]] @ vectors[group].T
             cosines[np.arange(len(rows)), rows] = -2  # not itself

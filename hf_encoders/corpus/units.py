@@ -23,7 +23,7 @@ from hf_encoders.corpus.flat_corpus import FlatCorpus, offsets_of
 from hf_encoders.corpus.special_tokens import check_offsets
 from hf_encoders.corpus.text_files import check_is_text
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts, import_jieba
-from hf_encoders.writing import write_whole
+from hf_encoders.writing import with_bar, write_whole
 
 
 WORD, PHRASE, ENTITY, LISTED = map(np.uint8, UnitStart)
@@ -265,7 +265,8 @@ def learn_phrases(
     numbers: dict[Word, int] = {}
     counts: Counter[int] = Counter()
     sentences: list[list[int]] = []  # numbers of words; -1 for what is not joined
-    for begin, end in pairwise(text.sentence_offsets.tolist()):
+    bounds = text.sentence_offsets.tolist()
+    for begin, end in with_bar(pairwise(bounds), "Counting words", len(bounds) - 1):
         bits = text.word_starts[begin:end]
         sentence = [numbers.setdefault(word, len(numbers)) for word in words_of(text.tokens[begin:end], bits & WORD)]
         counts.update(sentence)
@@ -280,7 +281,7 @@ def learn_phrases(
     for _ in range(rounds):
         total = counts.total()
         joined: dict[tuple[int, int], int] = {}  # pair -> number of the phrase
-        pairs = Counter(pair for sentence in sentences for pair in pairwise(sentence))
+        pairs = Counter(pair for sentence in with_bar(sentences, "Counting pairs") for pair in pairwise(sentence))
         for (left, right), together in pairs.items():
             if together < least_count or -1 in (left, right):
                 continue

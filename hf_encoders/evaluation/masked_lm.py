@@ -171,8 +171,8 @@ def fill_masks(
         raise ValueError(f"text has no {tokenizer.mask_token}: put one where a token is to be filled in.")
     beams: Beams = {(mask_id,) * len(masks): 0.0}
     is_word = torch.zeros(model.config.vocab_size, dtype=torch.bool)  # without padding of the vocabulary, and gaps
-    words = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
-    is_word[[word for word in words if word < len(is_word)]] = True
+    words = torch.tensor(list(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)))
+    is_word[words[words < len(is_word)]] = True
     with evaluating(model):
         for step in range(len(masks)):
             if step == 0 or order != "at_once":
@@ -193,14 +193,20 @@ def fill_masks(
 
 
 def hide_words(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], number: int, seed: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[str],
+    number: int,
+    seed: int,
+    progress: bool = False,
 ) -> list[HiddenWord]:
     """Hide one word in each of at most `number` random sentences of 8 to 24 tokens, and let the model guess it.
 
     Words of letters and one token are hidden; a sentence without one is passed over, as are scripts without spaces,
-    and sentences longer than the model takes.
+    and sentences longer than the model takes. With `progress` a bar is shown.
     """
     random, hidden = np.random.default_rng(seed), []
+    bar = tqdm(total=number, desc="Hiding words", unit="word", disable=not progress, leave=False)
     most = min(24, longest_input(model.config, tokenizer) - tokenizer.num_special_tokens_to_add())
 
     def num_tokens(text: str) -> int:
@@ -224,6 +230,8 @@ def hide_words(
             for guess in fill_masks(model, tokenizer, text, num_beams=3)
         ]
         hidden.append(HiddenWord(text, word, guesses))
+        bar.update()
+    bar.close()
     return hidden
 
 

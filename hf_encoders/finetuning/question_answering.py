@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_encoders.source_literals import constant
+from hf_encoders.writing import with_bar
 
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ def label_windows(
     from hf_encoders.models.question_answering_pipeline import answer_windows
 
     chunks = []
-    for start in range(0, len(questions), QUESTIONS_AT_ONCE):
+    for start in with_bar(range(0, len(questions), QUESTIONS_AT_ONCE), "Tokenizing"):
         chunk = questions[start : start + QUESTIONS_AT_ONCE]
         texts, contexts = [question.question for question in chunk], [question.context for question in chunk]
         cut = answer_windows(tokenizer, texts, contexts, max_length, doc_stride, max_question_length)
@@ -386,7 +387,8 @@ def decode_answers(
     names = ("question", "null_column", "token_starts", "token_ends")
     scored = zip(*(rows[name] for name in names), *map(torch.from_numpy, predictions), strict=True)
     decoded = []
-    for number, group in groupby(scored, key=lambda row: row[0]):
+    by_question = groupby(scored, key=lambda row: row[0])
+    for number, group in with_bar(by_question, "Reading answers from scores", len(questions)):
         windows, start_logits, end_logits = [], [], []
         for question, null_column, starts, ends, of_starts, of_ends in group:
             offsets = [None if start < 0 else (start, end) for start, end in zip(starts, ends, strict=True)]

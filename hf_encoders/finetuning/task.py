@@ -28,7 +28,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.writing import with_bar
 
+
+TEXTS_AT_ONCE = 1000  # tokenized
 ComputeMetrics = Callable[[EvalPrediction], dict[str, float]]
 
 
@@ -172,15 +175,23 @@ def encode_texts(
     >>> encoded["input_ids"], encoded["token_type_ids"], truncated
     ([[5, 6, 7, 8]], [[0, 0, 1, 1]], 1)
     """
-    encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=max_length, return_token_type_ids=True)
-    if encoded.encodings is None:  # a tokenizer written in Python does not say what it cut off
-        whole = tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]
-        truncated = sum(len(ids) > max_length for ids in whole)
-    else:
-        truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    if not any(map(any, encoded["token_type_ids"])):
-        del encoded["token_type_ids"]
-    return dict(encoded), truncated
+    columns: dict[str, list] = {}
+    truncated = 0
+    options = {"truncation": "longest_first", "max_length": max_length, "return_token_type_ids": True}
+    for start in with_bar(range(0, len(texts), TEXTS_AT_ONCE), "Tokenizing"):
+        rows = slice(start, start + TEXTS_AT_ONCE)
+        inputs = texts[rows], None if pairs is None else pairs[rows]
+        encoded = tokenizer(*inputs, **options)
+        if encoded.encodings is None:  # a tokenizer written in Python does not say what it cut off
+            whole = tokenizer(*inputs, truncation=False, verbose=False)["input_ids"]
+            truncated += sum(len(ids) > max_length for ids in whole)
+        else:
+            truncated += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+        for name, values in encoded.items():
+            columns.setdefault(name, []).extend(values)
+    if not any(map(any, columns["token_type_ids"])):
+        del columns["token_type_ids"]
+    return columns, truncated
 
 
 def describe_lengths(split: str, input_ids: Sequence[Sequence[Any]], truncated: int) -> str:

@@ -22,6 +22,8 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hf_encoders.writing import with_bar
+
 
 if TYPE_CHECKING:
     import datasets
@@ -261,7 +263,7 @@ def word_windows(
             f"--window-overlap {overlap}: must be from 0 to {room - 1} for windows of {max_length} tokens."
         )
     numbered = [(number, words) for number, words in enumerate(sentences) if words]
-    for start in range(0, len(numbered), SENTENCES_AT_ONCE):
+    for start in with_bar(range(0, len(numbered), SENTENCES_AT_ONCE), "Tokenizing"):
         chunk = numbered[start : start + SENTENCES_AT_ONCE]
         encoded = tokenizer(
             [" ".join(words) for _, words in chunk],

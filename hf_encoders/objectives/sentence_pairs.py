@@ -45,10 +45,12 @@ from hf_encoders.objectives.dataset import CorpusDataset, Example, Segment, refu
 from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
+from hf_encoders.writing import with_bar
 
 
 SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 RUN_LENGTH = 16  # examples: documents are cut in runs of about as many, each from its front or from its back
+BAR = "Cutting sentence pairs"
 WAITING = 16  # chunks that wait for a partner: all but one in a thousand find one where documents are many
 # Lengths of second segments that are exchanged differ by at most this share of an example; in a small text, by what
 # this many chunks differ on average.
@@ -145,7 +147,7 @@ def whole_sentence_chunks(
 ) -> np.recarray:
     """Cut documents into chunks of at most `capacity` tokens, by the three rules above; rows of `CHUNK`."""
     lengths, sizes = np.diff(corpus.sentence_offsets), []
-    for first, last in pairwise(corpus.document_offsets.tolist()):
+    for first, last in with_bar(list(pairwise(corpus.document_offsets.tolist())), BAR):
         for run in runs_of(lengths[first:last].tolist(), RUN_LENGTH * capacity, random):
             if random.random() < 0.5:
                 sizes += filled(run, capacity, rule, random)
@@ -277,7 +279,7 @@ def pair_up(candidates: list[int], fit: Callable[[int, int], bool]) -> list[tupl
     [(5, 4), (9, 8)]
     """
     waiting, pairs = deque(maxlen=WAITING), []
-    for candidate in candidates:
+    for candidate in with_bar(candidates, BAR):
         for other in reversed(waiting):
             if fit(other, candidate):
                 waiting.remove(other)
@@ -315,7 +317,7 @@ def original_chunks(corpus: FlatCorpus, capacity: int, rule: ChunkRule, random: 
             end += 1
         return end
 
-    for document, (sentence, last) in enumerate(documents):
+    for document, (sentence, last) in enumerate(with_bar(documents, BAR)):
         target = integer(2, capacity) if random.random() < rule.short_sequence_probability else capacity
         while sentence < last:
             end = reach(sentence, last, target)

@@ -171,7 +171,7 @@ def show_filled_masks(
 ) -> None:
     """Mask a word in each of a hundred sentences, and print the five in which the model is surest of its guess."""
     sentences = [s for document in held_out[:500] for s in document.sentences[:50]]
-    hidden = hide_words(model, tokenizer, sentences, MASKED_SENTENCES, seed)
+    hidden = hide_words(model, tokenizer, sentences, MASKED_SENTENCES, seed, progress=True)
     if not hidden:
         print("  skipped: no held-out sentence of 8 to 24 tokens.")
         return

@@ -9,10 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import datasets
 import numpy as np
 import transformers
 from accelerate.utils import release_memory
 from huggingface_hub import upload_folder
+from huggingface_hub.utils import disable_progress_bars
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.corpus.report import corpus_statistics
@@ -20,6 +22,7 @@ from hf_encoders.corpus.similar_words import share_without_similar
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.corpus.text_files import Sampling
 from hf_encoders.evaluation.masked_lm import hide_words
+from hf_encoders.loading import hide_bars_of_weights
 from hf_encoders.objectives.objective import LossTerm, Objective
 from hf_encoders.options import RUN_OPTIONS, given_fields
 from hf_encoders.publishing.curves import Curve, draw_runs
@@ -100,7 +103,10 @@ def train_run(
         recipe = recipe.lengthened(phases_of(noted), is_scaled=steps is not None)
     run = Run(recipe, output, options, divide(recipe, num_processes(), examples, accumulation), objective)
     transformers.logging.set_verbosity_warning()
-    transformers.logging.disable_progress_bar()  # of every file that a checkpoint writes
+    hide_bars_of_weights()
+    if run.arguments.disable_tqdm or run.arguments.process_index != 0:
+        disable_progress_bars()
+        datasets.disable_progress_bars()
     if initial is not None:
         check_initial(run, initial, tokenizer_name)
     facts = settings_facts(run, arguments.validation_share)
@@ -354,7 +360,8 @@ def predictions(run: Run, trainer: PreTrainingTrainer, held_out: Sources) -> dic
     # As it was saved: the one that was trained may be in parts in several processes.
     trained = run.objective.saved_model(trainer.accelerator.unwrap_model(trainer.model))
     model = type(trained).from_pretrained(run.output / "model")
-    hidden = hide_words(model, tokenizer, sentences, HIDDEN_WORDS, trainer.args.seed)
+    is_shown = not trainer.args.disable_tqdm
+    hidden = hide_words(model, tokenizer, sentences, HIDDEN_WORDS, trainer.args.seed, is_shown)
     shown = []
     for text, word, guesses in hidden[:SHOWN_WORDS]:
         before, _, after = text.partition(tokenizer.mask_token)

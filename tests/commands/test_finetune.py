@@ -6,10 +6,12 @@ import csv
 import json
 import shutil
 
+import datasets
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from hf_encoders import writing
 from hf_encoders.commands import finetune as command
 from hf_encoders.finetuning import report, runs
 from hf_encoders.loading import load_config
@@ -208,6 +210,17 @@ def test_results_are_not_overwritten_unasked_nor_lost_when_a_run_fails(bert, fil
         assert [of_seed["seed"] for of_seed in results["seeds"]] == finished
     finetune(*words, "--overwrite")
     assert not (output / "seed-0" / "old").exists()
+
+
+def test_long_work_has_a_bar_on_stderr_that_disable_tqdm_hides(bert, files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(writing, "SECONDS_WITHOUT_BAR", 0.0)
+    datasets.enable_progress_bars()
+    for name, is_hidden in (("shown", "False"), ("hidden", "True")):
+        words = on(bert, files, tmp_path / name)
+        assert finetune(*words, "--max-steps", 1, "--batch-size", 8, "--disable-tqdm", is_hidden) == 0
+        printed = capsys.readouterr()
+        assert ("Tokenizing:   0%" in printed.err) == (name == "shown") and "Tokenizing" not in printed.out
+        assert ("%|" in printed.err) == (name == "shown")
 
 
 def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkeypatch):

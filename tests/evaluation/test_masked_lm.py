@@ -364,13 +364,17 @@ def test_tokens_after_a_gap_between_ids_are_filled_in():
 
 @pytest.mark.parametrize("family", [BERT, ALBERT], ids=lambda family: family.name)
 @pytest.mark.parametrize("longest", [12, 40])
-def test_words_are_hidden_in_sentences_that_the_model_takes(family, longest, caplog):
+def test_words_are_hidden_in_sentences_that_the_model_takes(family, longest, caplog, capsys):
     """A model of short inputs sees short sentences only; of longer ones nobody is warned."""
     model, tokenizer = make_pair(family, is_stock=False)
     tokenizer.model_max_length = longest
     short, middle, too_long = "the cat sat on a mat , the dog", "the dog and " * 7 + "the cat", "the dog and " * 20
-    hidden = hide_words(model, tokenizer, [short, middle, too_long] * 2, number=3, seed=0)
-    assert "longer than" not in caplog.text
+    sentences = [short, middle, too_long] * 2
+    capsys.readouterr()
+    hidden = hide_words(model, tokenizer, sentences, number=3, seed=0)
+    assert "longer than" not in caplog.text and capsys.readouterr().err == ""
+    assert hide_words(model, tokenizer, sentences, number=3, seed=0, progress=True) == hidden
+    assert "Hiding words:   0%" in capsys.readouterr().err
     assert {text.count(" ") for text, _, _ in hidden} <= {
         short.count(" "),
         *([middle.count(" ")] if longest > 12 else []),

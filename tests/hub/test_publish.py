@@ -287,8 +287,11 @@ def test_the_command_tells_what_is_missing_and_fails(directory, capsys):
 
 def test_the_command_publishes(hub, api, directory, capsys, monkeypatch):
     monkeypatch.setattr(publishing, "HfApi", lambda: api)
+    huggingface_hub.utils.enable_progress_bars()
     assert run(str(directory), "--repo", "user/encoder", "--revision", "main", "--message", "By command") == 0
-    assert f"published: {hub.endpoint}/user/encoder/commit/" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"published: {hub.endpoint}/user/encoder/commit/" in printed.out
+    assert "model.safetensors: 100%" in printed.err  # the upload's bar, which may take minutes
     assert TrainingRecord.load(directory) == RECORD
     hub.fail_next("/commit/")
     (directory / "LICENSE").write_text("MIT")

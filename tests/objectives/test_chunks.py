@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
+from hf_encoders import writing
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.objectives import presets, sentence_pairs
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
@@ -53,6 +54,18 @@ def bounds_of(chunks):
 
 def tokens_of(example):
     return np.concatenate(example.segments).tolist()
+
+
+@pytest.mark.parametrize("original_code", [False, True])
+def test_a_large_text_has_a_bar_and_a_small_one_none(original_code, monkeypatch, capsys):
+    datasets.enable_progress_bars()
+    documents = corpus()
+    capsys.readouterr()
+    for seconds in (3.0, 0.0):
+        monkeypatch.setattr(writing, "SECONDS_WITHOUT_BAR", seconds)
+        DocumentChunks(documents, 32, original_code=original_code)
+        bars = capsys.readouterr().err.count("Cutting sentence pairs:   0%")
+        assert bars == (0 if seconds else 1 if original_code else 3)  # documents, negatives, orders
 
 
 class TestWholeSentences:
