@@ -14,6 +14,7 @@ transformers.TrainingArguments, --plan, resuming and extending are as for `hf-en
 import argparse
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,11 @@ EPOCHS = 10
 LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
 FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more; at the rate of fine-tuning
 DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
+DECAY_MASKS = 0.15  # mask rate while the learning rate falls, of both sources below
+# BioClinical ModernBERT (Sounack et al. 2025, https://arxiv.org/abs/2506.10896), from a checkpoint before its decay:
+# 160.5 billion tokens at a constant rate, and 8.25 billion while it falls to its thousandth, by 1-sqrt.
+STABLE_SHARE, STABLE_LAST = 0.95, 0.001
+DETOUR_LAST = 0.1  # https://arxiv.org/abs/2605.12438: causal first, then masks while the rate falls to a tenth
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +101,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the examples that are of --keep, in [0, 1): against forgetting (default: %(default)s)",
     )
     parser.add_argument(
+        "--from-stable",
+        action=argparse.BooleanOptionalAction,
+        help="keep the learning rate constant, and let it fall to a thousandth in the last "
+        f"{1 - STABLE_SHARE:.0%} of the steps, with {DECAY_MASKS:.0%} masks: for a checkpoint from before its decay "
+        "(default: whether its training record says so)",
+    )
+    parser.add_argument(
+        "--detour",
+        type=float,
+        metavar="SHARE",
+        help="train on next tokens in this first share of the steps, in (0, 1), such as 0.9; then on masked tokens, "
+        f"{DECAY_MASKS:.0%} of them, while the learning rate falls to a tenth",
+    )
+    parser.add_argument(
         "--head-steps",
         type=float,
         metavar="X",
@@ -120,6 +140,10 @@ def check(arguments: argparse.Namespace) -> None:
     """Refuse a recipe and paths that are wrong, and numbers out of range."""
     if not 0 <= arguments.replay < 1:
         raise ValueError(f"--replay {arguments.replay}: it is a share in [0, 1).")
+    if arguments.detour is not None and not 0 < arguments.detour < 1:
+        raise ValueError(f"--detour {arguments.detour}: it is a share of the steps in (0, 1), such as 0.9.")
+    if arguments.detour is not None and arguments.from_stable:
+        raise ValueError("--detour and --from-stable: both say how the learning rate falls: leave one out.")
     if arguments.max_length is not None and arguments.max_length < SHORTEST:
         raise ValueError(f"--max-length {arguments.max_length} must be at least {SHORTEST} tokens.")
     check_model(arguments.checkpoint, f"CHECKPOINT {arguments.checkpoint!r}")
@@ -165,6 +189,8 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = fitted_recipe(recipe, config, arguments, noted)
     else:
         warn_of_rate(recipe, config, arguments)
+    is_begun = arguments.recipe is None and noted is not None  # then its phases are those that it was begun with
+    recipe = with_own_decay(recipe, arguments, is_begun)
     positions = arguments.positions or POSITIONS[0]
     if recipe.model:
         longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
@@ -310,6 +336,52 @@ def fitted_phase(phase: "Phase", arguments: argparse.Namespace) -> "tuple[Phase,
         phase = replace(phase, examples=FEW_EXAMPLES)
     steps = round(min(max(read / (phase.examples * phase.length), LEAST_STEPS), phase.steps))
     return replace(phase, steps=steps), tokens
+
+
+def with_own_decay(recipe: "Recipe", arguments: argparse.Namespace, is_begun: bool) -> "Recipe":
+    """Return the recipe with a constant rate and a decay at its end, for a stable checkpoint or a causal detour.
+
+    Raises:
+        ValueError: for a detour of an objective that masks no tokens.
+    """
+    from hf_encoders.objectives.masking import Masking
+
+    masks = issubclass(recipe.own_objective.masking_options, Masking)
+    if arguments.detour is not None:
+        if recipe.objective != "mlm":
+            raise ValueError(f"--detour {arguments.detour}: objective {recipe.objective}: give --objective mlm.")
+        share, last, begins = arguments.detour, DETOUR_LAST, {"masking": {"next_token": True}}
+        say(f"Next tokens in the first {share:.0%} of the steps, then masked tokens while the learning rate falls.")
+    else:
+        reason = "--from-stable" if arguments.from_stable else stable_by_record(arguments.checkpoint)
+        if arguments.from_stable is False or reason is None:
+            return recipe
+        share, last, begins = STABLE_SHARE, STABLE_LAST, {}
+        say(f"The checkpoint is from before its decay ({reason}): the rate is constant, and falls at the end.")
+    training = {**recipe.training, "lr_scheduler_type": "constant_with_warmup"}
+    training.pop("lr_scheduler_kwargs", None)
+    if is_begun:
+        return replace(recipe, training=training, mask_rate=None)
+    rate = given_fields(arguments).get("learning_rate", recipe.training["learning_rate"])
+    *phases, phase = (replace(phase, **begins) for phase in recipe.phases)
+    steps = min(max(round(share * phase.steps), 1), phase.steps - 1)
+    masking = {"mask_probability": DECAY_MASKS} if masks else {}
+    falls = {"steps": phase.steps - steps, "learning_rate": [rate, last * rate], "masking": masking}
+    phases += [replace(phase, steps=steps), replace(phase, **falls)]
+    return replace(recipe, phases=tuple(phases), training=training, mask_rate=None)
+
+
+def stable_by_record(source: str) -> str | None:
+    """Return what a checkpoint's training record says of a learning rate that never fell; None if it does not."""
+    from hf_encoders.publishing.record import TrainingRecord
+
+    try:
+        schedule = TrainingRecord.load(source).schedule
+    except ValueError:  # the objective's error, if it is needed
+        return None
+    name = str(schedule.get("schedule after warm-up", ""))
+    falls = re.search(r"learning rate \S+ to ", str(schedule.get("phases", "")))
+    return f"its training record: {name}" if name.startswith("constant") and not falls else None
 
 
 def warn_of_rate(recipe: "Recipe", config: "EncoderConfig", arguments: argparse.Namespace) -> None:

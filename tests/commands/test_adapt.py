@@ -1,6 +1,8 @@
 """`hf-encoders adapt`: a published checkpoint goes on learning on a text, evaluated before and after."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -367,3 +369,63 @@ def test_a_run_without_a_recipe_goes_on_as_it_began(folder, capsys):
     assert "This run is finished" in capsys.readouterr().out
     adapt_by_default(folder, source, "--max-steps", "8")
     assert "extended from 6 to 8 steps" in capsys.readouterr().out
+
+
+def phases_of(output):
+    run = json.loads((output / "run.json").read_text())
+    return run["recipe"]["phases"], run["training"]["lr_scheduler_type"]
+
+
+def test_a_checkpoint_from_before_its_decay_gets_a_decay_of_its_own(folder, capsys):
+    """By the option, or by its training record: one of a constant rate, that never fell."""
+    source = Path(checkpoint(folder, "bert"))
+    phases = [{"steps": 20, "length": 64, "examples": 4}]
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "phases": phases}), encoding="utf-8")
+    assert adapt(folder, source, "told", "--from-stable") == 0
+    stable, falling = phases_of(folder / "told")[0]
+    assert (stable["steps"], falling["steps"], falling["masking"]) == (19, 1, {"mask_probability": 0.15})
+    assert falling["learning_rate"] == [0.01, pytest.approx(1e-5)] and "masking" not in stable
+    assert phases_of(folder / "told")[1] == "constant_with_warmup"
+    said = "The checkpoint is from before its decay"
+    assert f"{said} (--from-stable)" in capsys.readouterr().out
+    # That run has decayed; one at a constant rate has not.
+    assert adapt(folder, folder / "told" / "model", "again", "--plan") == 0
+    assert said not in capsys.readouterr().out
+    assert adapt(folder, source, "constant", "--lr-scheduler-type", "constant") == 0
+    capsys.readouterr()
+    before_decay = folder / "constant" / "model"
+    assert adapt(folder, before_decay, "decayed", "--plan", "--learning-rate", "0.004") == 0
+    shown = capsys.readouterr().out
+    assert f"{said} (its training record: constant)" in shown and "learning rate 0.004 to 4e-06" in shown
+    assert adapt(folder, before_decay, "other", "--plan", "--no-from-stable") == 0
+    assert said not in capsys.readouterr().out
+
+
+def test_a_detour_predicts_next_tokens_first_and_goes_on_where_it_was_stopped(folder, capsys):
+    source = checkpoint(folder, "bert")
+    phases = [{"steps": 10, "length": 64, "examples": 4}]
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "phases": phases}), encoding="utf-8")
+    assert adapt(folder, source, "run", "--detour", "0.6") == 0
+    first, second = phases_of(folder / "run")[0]
+    assert (first["steps"], first["masking"]) == (6, {"next_token": True})
+    assert (second["steps"], second["masking"]) == (4, {"mask_probability": 0.15})
+    assert second["learning_rate"] == [0.01, pytest.approx(0.001)]
+    described = TrainingRecord.load(folder / "run" / "model").objectives["masked language modelling"]
+    assert "phase 1: the next token of each" in described and "phase 2: 15 % of the tokens" in described
+    shutil.rmtree(folder / "run" / "model")
+    shutil.rmtree(folder / "run" / "checkpoint-10")
+    assert adapt(folder, source, "run", "--detour", "0.6") == 0
+    assert "Resuming" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--detour", "1"], "--detour 1.0: it is a share of the steps in (0, 1)"),
+        (["--detour", "0.5", "--from-stable"], "--detour and --from-stable: .* leave one out"),
+        (["--detour", "0.5", "--objective", "retromae"], "--detour 0.5: objective retromae: give --objective mlm"),
+    ],
+)
+def test_what_a_detour_refuses(words, named, folder, capsys):
+    assert adapt(folder, checkpoint(folder, "bert"), "run", *words) == 2
+    assert re.search(named.replace("(0, 1)", r"\(0, 1\)"), capsys.readouterr().err)
