@@ -78,8 +78,8 @@ def prepare(
                 raise ValueError(
                     f"{where}: label {label!r} must be the number of an ending, from 0 to {num_choices - 1}."
                 )
-        labels = list(map(int, rows[label_column]))
-        prompts = [prompt for prompt in rows[prompt_column] for _ in range(num_choices)]
+        labels = list(map(int, rows[label_column][:]))
+        prompts = [prompt for prompt in rows[prompt_column][:] for _ in range(num_choices)]
         endings = [ending for row in choices[split] for ending in row]
         columns, truncated = encode_texts(prompts, endings, tokenizer, max_length)
         plan.append(describe_lengths(f"{split}, each ending", columns["input_ids"], truncated))

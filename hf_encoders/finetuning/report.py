@@ -138,7 +138,7 @@ def repeated_rows(data: datasets.DatasetDict, columns: Sequence[str]) -> dict[st
         return tuple(map(normalised, value)) if isinstance(value, list | tuple) else " ".join(str(value).split())
 
     inputs = {
-        split: list(zip(*(map(normalised, rows[column]) for column in columns), strict=True))
+        split: list(zip(*(map(normalised, rows[column][:]) for column in columns), strict=True))
         for split, rows in data.items()
     }
     trained = set(inputs.pop("train"))

@@ -46,7 +46,7 @@ def prepare(
     from hf_encoders.finetuning.task import text_columns, text_task
 
     columns = text_columns(data, text_column, text_pair_column, label_column)
-    numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
+    numbers = {split: read_numbers(rows[label_column][:], split, label_column) for split, rows in data.items()}
     train = numbers["train"]
     if len(set(train)) < 2:
         raise ValueError(f"train data: {label_column} is {train[0]} in every row: give two values or more.")

@@ -100,7 +100,7 @@ def require_columns(data: datasets.DatasetDict, **columns: str | None) -> None:
 def require_text(data: datasets.DatasetDict, column: str) -> None:
     """Refuse rows whose `column` is not text."""
     for split, rows in data.items():
-        for row, text in enumerate(rows[column]):
+        for row, text in enumerate(rows[column][:]):  # not one by one from the table
             if not isinstance(text, str):
                 raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
 
