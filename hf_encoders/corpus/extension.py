@@ -9,6 +9,9 @@ transformers would cut every text at the new words first):
 - WordPiece: whole words only. The longest match is taken from left to right, so a word that begins with a new entry
   may be cut differently after it too; entries of parts of words would change every second line.
 
+Ids that a published tokenizer holds back (`[unused7]` of BERT and ModernBERT) are used up first: the model keeps its
+shapes while they last.
+
 The entry that saves most tokens of the text is chosen next, as BPE is trained (Sennrich et al. 2016, arXiv
 1508.07909); Unigram, which needs no pieces in between, takes longer runs at once, but pairs in text without spaces.
 """
@@ -16,10 +19,11 @@ The entry that saves most tokens of the text is chosen next, as BPE is trained (
 import heapq
 import json
 import operator
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, groupby, pairwise
+from itertools import chain, count, groupby, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -44,6 +48,7 @@ LONGEST_WORD = 16  # in pieces; a longer one is text without spaces, a sentence,
 SCORE_MARGIN = 1e-3  # in nats, of a Unigram entry per token that it saves; scores are trained to about 1e-4
 BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))  # pieces of a model with `byte_fallback`
 FILLER_SCORE = -1000.0  # of tokens that a Unigram model has to list and must not find by itself
+UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>")  # BERT's and ModernBERT's, and Gemma's, which mmBERT has
 FEW_SAVED = 0.05  # share of the tokens: with less, new entries are hardly worth new rows; this package's choice
 
 
@@ -85,7 +90,8 @@ def extend_vocabulary(
         least_count (`int`, *optional*, defaults to 5): Fewest occurrences of what an entry stands for.
 
     Returns:
-        `ExtendedVocabulary`: The tokenizer, of the same class; new ids follow the largest old one.
+        `ExtendedVocabulary`: The tokenizer, of the same class; new ids are those of unused entries, which they
+            replace, and then follow the largest old one.
 
     Raises:
         ValueError: For another kind of tokenizer, a number below 1, text that no entry makes shorter, and WordPiece
@@ -112,13 +118,16 @@ def extend_vocabulary(
             f"the text has no word of two pieces, nor pieces in a long one, that occur {least_count} times: give more "
             "text, or keep the tokenizer as it is."
         )
-    ids = vocabulary | dict(zip(chosen, count(max(vocabulary.values()) + 1), strict=False))
+    unused = sorted(token_id for token, token_id in vocabulary.items() if UNUSED.fullmatch(token))
+    new_ids = dict(zip(chosen, chain(unused, count(max(vocabulary.values()) + 1)), strict=False))
+    replaced = set(unused) & set(new_ids.values())
+    ids = {token: token_id for token, token_id in vocabulary.items() if token_id not in replaced} | new_ids
     pieces: dict[int, list[int]] = {}
     for entry, run in chosen.items():
         # A run may hold entries that were added before it.
         pieces[ids[entry]] = [old for piece in run for old in pieces.get(ids[piece], [ids[piece]])]
     _add_entries(state, chosen, ids)
-    return ExtendedVocabulary(_with_model(tokenizer, state), pieces)
+    return ExtendedVocabulary(_with_model(tokenizer, state, replaced), pieces)
 
 
 def _cut_words(
@@ -229,13 +238,22 @@ def _add_entries(state: dict[str, Any], chosen: Mapping[str, Run], ids: Mapping[
         listed[ids[entry]] = [entry, scores[entry]]
 
 
-def _with_model(tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> PreTrainedTokenizerBase:
-    """Return the tokenizer with another model, through its files."""
+def _with_model(
+    tokenizer: PreTrainedTokenizerBase, state: dict[str, Any], replaced: set[int]
+) -> PreTrainedTokenizerBase:
+    """Return the tokenizer with another model, through its files, and without the added tokens of `replaced` ids."""
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         file = Path(folder, "tokenizer.json")
         content = json.loads(file.read_text(encoding="utf-8"))
-        file.write_text(json.dumps({**content, "model": state}, ensure_ascii=False), encoding="utf-8")
+        added = [token for token in content["added_tokens"] if token["id"] not in replaced]
+        changed = {**content, "model": state, "added_tokens": added}
+        file.write_text(json.dumps(changed, ensure_ascii=False), encoding="utf-8")
+        settings = Path(folder, "tokenizer_config.json")
+        fields = json.loads(settings.read_text(encoding="utf-8"))
+        for token_id in replaced:
+            fields.get("added_tokens_decoder", {}).pop(str(token_id), None)
+        settings.write_text(json.dumps(fields, ensure_ascii=False), encoding="utf-8")
         return type(tokenizer).from_pretrained(folder)
 
 
@@ -265,7 +283,7 @@ def add_entries(
             f"model has vocab_size={rows}, and the tokenizer pieces up to id {largest}: extend the model's own "
             "tokenizer."
         )
-    needed = max(padded_vocab_size(tokenizer), -(-rows // MULTIPLE) * MULTIPLE)
+    needed = max(padded_vocab_size(tokenizer), -(-rows // MULTIPLE) * MULTIPLE) if max(pieces) >= rows else rows
     if needed > rows:
         model.resize_token_embeddings(needed, mean_resizing=False)
     padding = torch.tensor([row for row in range(rows, needed) if row not in pieces], dtype=torch.long)

@@ -4,6 +4,7 @@ import json
 import random
 
 import pytest
+import torch
 from tokenizers import AddedToken, Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
@@ -14,11 +15,14 @@ from hf_encoders.corpus.extension import (
     _replaced,
     _runs,
     _words,
+    add_entries,
     compare_tokens,
     extend_vocabulary,
 )
 from hf_encoders.corpus.word_counts import count_words
 from tests.corpus.trained import FAMILIES, lines, train
+from tests.families import model_class
+from tests.models.tiny import tiny_model
 
 
 # Words of no line of `trained.lines`, at counts that differ.
@@ -71,6 +75,36 @@ class TestEveryFamily:
         assert ids_of(loaded, domain_lines()) == after
         text = ["the cat and hypertension"]
         assert loaded.decode(ids_of(loaded, text)[0]) == tokenizer.decode(ids_of(tokenizer, text)[0])
+
+    def test_unused_ids_come_first_and_the_model_keeps_its_shapes_while_they_last(self, config_class, tmp_path):
+        tokenizer = train(config_class)
+        tokenizer.add_tokens(["[unused0]", "[unused1]"])
+        unused = tokenizer.convert_tokens_to_ids(["[unused0]", "[unused1]"])
+        words = count_words(domain_lines(), tokenizer)
+        old = {name: number for name, number in tokenizer.get_vocab().items() if number not in unused}
+        for number, expected in ((2, unused), (3, [*unused, max(unused) + 1])):
+            extended = extend_vocabulary(tokenizer, words, number)
+            assert list(extended.pieces) == expected
+            extended.tokenizer.save_pretrained(tmp_path / str(number))
+            loaded = AutoTokenizer.from_pretrained(tmp_path / str(number))
+            assert loaded.get_vocab() == {**old, **dict(zip(new_entries(extended), expected, strict=True))}
+            assert not set(unused) & loaded.added_tokens_decoder.keys()
+            before, after = ids_of(tokenizer, domain_lines()), ids_of(loaded, domain_lines())
+            assert before != after
+            for old_ids, new_ids in zip(before, after, strict=True):
+                assert [piece for token in new_ids for piece in extended.pieces.get(token, [token])] == old_ids
+            assert ids_of(loaded, lines()) == ids_of(tokenizer, lines())
+        if "AutoModelForMaskedLM" not in config_class.AUTO_MAP:
+            return
+        extended = extend_vocabulary(tokenizer, words, 2)
+        rows = max(unused) + 1  # no multiple of 64
+        model = tiny_model(model_class(config_class, "AutoModelForMaskedLM"), vocab_size=rows, pad_token_id=0)
+        ids = torch.tensor([ids_of(tokenizer, lines()[:1])[0][:8]])
+        scores = model(ids).logits
+        add_entries(model, extended.tokenizer, extended.pieces)
+        assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == rows
+        kept = [number for number in range(rows) if number not in unused]
+        assert torch.equal(scores[..., kept], model(ids).logits[..., kept])
 
     def test_added_tokens_keep_their_ids_and_are_not_cut_into(self, config_class, tmp_path):
         tokenizer = train(config_class)
@@ -199,6 +233,17 @@ def test_tokens_that_a_unigram_model_does_not_list():
 @pytest.fixture
 def wordpiece():
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(PIECES)})
+
+
+def test_unused_entries_of_a_vocabulary_itself():
+    """As in BERT's vocab.txt: they are entries of the model, no added tokens."""
+    vocabulary = {piece: i for i, piece in enumerate([*PIECES[:1], "[unused0]", *PIECES[1:], "[unused1]"])}
+    tokenizer = BertTokenizer(vocab=vocabulary)
+    extended = extend_vocabulary(tokenizer, {"ab": 9, "abc": 7, "ba": 5}, 3)
+    assert extended.tokenizer.get_vocab() == {
+        **{piece: number for piece, number in vocabulary.items() if "unused" not in piece},
+        **dict(zip(new_entries(extended), [1, len(vocabulary) - 1, len(vocabulary)], strict=True)),
+    }
 
 
 def test_wordpiece_by_hand(wordpiece):
