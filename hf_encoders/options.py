@@ -79,7 +79,7 @@ SET_BY_FINETUNING = {
 }
 # Modules of transformers with the class, and with the enumerations of its fields.
 MODULES = ("debug_utils", "trainer_utils", "training_args")
-OWN_OPTIMIZERS = ("adamw", "lamb")  # names for --optim that transformers does not have
+OWN_OPTIMIZERS = ("adamw", "lamb", "muon")  # names for --optim that transformers does not have
 
 
 def true_or_false(word: str) -> bool:

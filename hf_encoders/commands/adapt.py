@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-stable",
         action=argparse.BooleanOptionalAction,
         help="keep the learning rate constant, and let it fall to a thousandth in the last "
-        f"{1 - STABLE_SHARE:.0%} of the steps, with {DECAY_MASKS:.0%} masks: for a checkpoint from before its decay "
+        f"{1 - STABLE_SHARE:.0%}% of the steps, with {DECAY_MASKS:.0%}% masks: for a checkpoint from before its decay "
         "(default: whether its training record says so)",
     )
     parser.add_argument(
@@ -112,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SHARE",
         help="train on next tokens in this first share of the steps, in (0, 1), such as 0.9; then on masked tokens, "
-        f"{DECAY_MASKS:.0%} of them, while the learning rate falls to a tenth",
+        f"{DECAY_MASKS:.0%}% of them, while the learning rate falls to a tenth",
     )
     parser.add_argument(
         "--head-steps",

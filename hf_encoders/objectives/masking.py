@@ -21,7 +21,6 @@ from hf_encoders.inputs import is_number
 from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.objectives.randomness import Key, RandomStream, generator
 from hf_encoders.objectives.units import PreparedUnits, Text, TokenUnits, WordUnits
-from hf_encoders.publishing.secrets import published_path
 
 
 if TYPE_CHECKING:
@@ -278,7 +277,10 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
     in_words = {"mask_probability", "mask_replace_probability", "random_replace_probability"}
     in_words |= {"similar_replace_probability", "word_starts"}
     shown = {name: value for name, value in masking.changed.items() if name not in in_words}
-    options = [f"{name}={published_path(value) if isinstance(value, str) else value}" for name, value in shown.items()]
+    # Of a path its last part alone: the card is published.
+    options = [
+        f"{name}={value.rpartition('/')[2] if isinstance(value, str) else value}" for name, value in shown.items()
+    ]
     kept = f"{100 - masked - random - similar:.0f} % kept"
     return f"{share} of the tokens{requested}, of those {kinds}, {kept}{'; ' * bool(options)}{', '.join(options)}"
 

@@ -136,7 +136,7 @@ def rising_sizes(first: int, last: int, steps: int) -> np.ndarray:
     where as many examples have been read as all sizes up to it would have taken.
 
     >>> rising_sizes(2, 4, 6).tolist(), rising_sizes(2, 5, 3).tolist()
-    ([2, 2, 3, 3, 4, 4], [2, 3, 5])
+    ([2, 2, 3, 3, 4, 4], [2, 3, 4])
     """
     sizes = np.arange(first, last + 1)
     ends = sizes.cumsum() * steps / len(sizes)

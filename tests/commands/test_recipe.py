@@ -106,6 +106,6 @@ def test_shipped_recipes_are_listed_and_copied_with_their_comments(tmp_path, cap
 
 def test_begins_from_says_which_command_a_recipe_is_for():
     kinds = {kind: set(recipe_names(kind)) for kind in ("scratch", "checkpoint", "teacher")}
-    assert kinds["checkpoint"] == {"adapt", "adapt-minutes"} and "distilbert-base" in kinds["teacher"]
+    assert kinds["checkpoint"] == {"adapt", "adapt-minutes", "retromae"} and "distilbert-base" in kinds["teacher"]
     assert set.union(*kinds.values()) == set(recipe_names())
     assert all(load_recipe(name).model for name in kinds["scratch"])

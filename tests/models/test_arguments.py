@@ -39,7 +39,6 @@ every_model = pytest.mark.parametrize("model_class", ALL_MODELS)
 LABELS = ("labels", "next_sentence_label", "sentence_order_label", "start_positions", "end_positions")
 # Of transformers' own arguments, those that are on where an encoder cannot do what they ask for.
 NOT_FOR_ENCODERS = {
-    "is_causal": True,
     "output_router_logits": True,
     "past_key_values": torch.ones(2, 2),
     "encoder_hidden_states": torch.ones(2, 2),

@@ -118,5 +118,7 @@ def test_what_next_tokens_refuse():
     model.config._attn_implementation = "flex_attention"
     with pytest.raises(ValueError, match="is_causal=True and attn_implementation='flex_attention'.*'sdpa' or 'eager'"):
         model(torch.tensor([[5, 6]]), is_causal=True)
+    with pytest.raises(ValueError, match="takes no 'is_causal'"):
+        tiny_model(model_classes("AutoModelForPreTraining")[-1])(torch.tensor([[5, 6]]), is_causal=True)
     with pytest.raises(ValueError, match=r"attention_mask .*with is_causal it must be of shape \(B, T\)"):
         tiny_model(MLM_CLASSES["bert"])(torch.tensor([[5, 6]]), torch.ones(1, 1, 2, 2), is_causal=True)

@@ -121,7 +121,7 @@ def test_warm_up_of_a_shorter_run_has_a_floor(name, steps, warmup):
         ({"familly": "bert"}, "'familly' is not a field of a recipe"),
         ({"family": "bart"}, "family 'bart': it must be one of bert, roberta, albert"),
         ({"family": "roberta"}, "roberta has no head for sentence pairs"),
-        ({"objective": "clm"}, "objective 'clm': it must be one of .*mlm"),
+        ({"objective": "prefix-lm"}, "objective 'prefix-lm': it must be one of .*mlm"),
         ({"phases": []}, "phases: a run needs at least one"),
         ({"phases": [{"steps": 0, "length": 24, "examples": 4}]}, "steps=0 must be a whole number, at least 1"),
         ({"phases": [{"steps": 5, "length": 24}]}, "must have the fields steps, length, examples"),

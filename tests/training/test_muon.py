@@ -23,7 +23,8 @@ NOT_MATRICES = r"emb|bias|norm|pooler|cls|head|predictions|classifier|vocab|pred
 @pytest.mark.parametrize("config_class", configurations(), ids=lambda config: config.model_type)
 def test_muon_has_the_matrices_of_layers_and_nothing_else(config_class):
     family, seen = config_class.model_type, 0
-    for objective in objectives().values():
+    shipped = [each for each in objectives().values() if type(each).__module__.startswith("hf_encoders.")]
+    for objective in shipped:  # and not those of other tests
         try:
             model_class = objective.model_class(config_class)
         except ValueError:  # the family has not the heads
