@@ -158,6 +158,8 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             raise ValueError("queries is for the LM head: give order and labels to HfeXLNetLMHeadModel.")
         extra = {"order": order, "is_reversed": is_reversed, "queries": queries}
         refuse_arguments_elsewhere(kwargs)
+        if kwargs.get("is_causal"):
+            raise ValueError("is_causal=True: XLNet's order says who sees whom: pass order=torch.arange(T), (B, T).")
         return super().forward(**extra, **kwargs)
 
     def embed(

@@ -278,9 +278,8 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
     in_words |= {"similar_replace_probability", "word_starts"}
     shown = {name: value for name, value in masking.changed.items() if name not in in_words}
     # Of a path its last part alone: the card is published.
-    options = [
-        f"{name}={value.rpartition('/')[2] if isinstance(value, str) else value}" for name, value in shown.items()
-    ]
+    shown = {name: value.rpartition("/")[2] if isinstance(value, str) else value for name, value in shown.items()}
+    options = [f"{name}={value}" for name, value in shown.items()]
     kept = f"{100 - masked - random - similar:.0f} % kept"
     return f"{share} of the tokens{requested}, of those {kinds}, {kept}{'; ' * bool(options)}{', '.join(options)}"
 

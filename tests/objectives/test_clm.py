@@ -8,7 +8,8 @@ import transformers
 from hf_encoders import DataCollatorForMaskedLM, DataCollatorForReplacedTokenDetection, get_objective
 from hf_encoders.objectives.dataset import Example
 from hf_encoders.objectives.randomness import Key
-from tests.families import model_classes
+from hf_encoders.registration import config_class_of
+from tests.families import model_class, model_classes
 from tests.models.tiny import NO_DROPOUT, tiny_model
 from tests.training.tiny import make_tokenizer
 
@@ -118,7 +119,8 @@ def test_what_next_tokens_refuse():
     model.config._attn_implementation = "flex_attention"
     with pytest.raises(ValueError, match="is_causal=True and attn_implementation='flex_attention'.*'sdpa' or 'eager'"):
         model(torch.tensor([[5, 6]]), is_causal=True)
-    with pytest.raises(ValueError, match="takes no 'is_causal'"):
-        tiny_model(model_classes("AutoModelForPreTraining")[-1])(torch.tensor([[5, 6]]), is_causal=True)
+    xlnet = tiny_model(model_class(config_class_of("xlnet"), "AutoModelForPreTraining"))
+    with pytest.raises(ValueError, match="is_causal=True: XLNet's order .*: pass order="):
+        xlnet(torch.tensor([[5, 6]]), is_causal=True)
     with pytest.raises(ValueError, match=r"attention_mask .*with is_causal it must be of shape \(B, T\)"):
         tiny_model(MLM_CLASSES["bert"])(torch.tensor([[5, 6]]), torch.ones(1, 1, 2, 2), is_causal=True)

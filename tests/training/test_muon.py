@@ -16,8 +16,8 @@ from hf_encoders.training.optimizers import optimizer_class
 
 OWN_MATRICES = {"modernbert": 4, "xlnet": 7}  # of a layer, where not six
 SHARING = ("albert",)  # one layer for all
-# Tables, biases, norms, heads, poolers, and the projection of a narrow table.
-NOT_MATRICES = r"emb|bias|norm|pooler|cls|head|predictions|classifier|vocab|pred_layer"
+# Tables, biases, norms, heads, poolers, the projection of a narrow table, and RetroMAE's decoder, which is no layer.
+NOT_MATRICES = r"^decoder\.|emb|bias|norm|pooler|cls|head|predictions|classifier|vocab|pred_layer"
 
 
 @pytest.mark.parametrize("config_class", configurations(), ids=lambda config: config.model_type)
