@@ -52,7 +52,13 @@ def main(argv: list[str] | None = None) -> int:
             how = "finished seeds are in --output, and --overwrite starts again"
         print(f"\nhf-encoders {command}: stopped by Ctrl-C; {how}.", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of the output ended first, such as `head`
+    except BrokenPipeError:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader of the output ended first, such as `head`
+            pass
+        else:
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 

@@ -90,11 +90,12 @@ def run_layer(
 ) -> torch.Tensor:
     """Run a layer, `(N, D)` -> `(N, D)`, compiled if the model is.
 
-    Layers run eagerly for attention weights, for padding among the tokens, and in float32 on CUDA, where torch 2.13
-    cannot compile its kernel for sequences of any length.
+    Layers run eagerly for attention weights, causal attention, padding among the tokens, and in float32 on CUDA, where
+    torch 2.13 cannot compile its kernel for sequences of any length.
     """
     compiler = None if torch.compiler.is_compiling() else _compiler.get()
-    if compiler is None or output_attentions or tokens.attention_mask is not None or not _has_kernel(hidden_states):
+    is_eager = compiler is None or output_attentions or tokens.is_causal or tokens.attention_mask is not None
+    if is_eager or not _has_kernel(hidden_states):
         return layer(hidden_states, tokens, output_attentions)
     if "compiled" not in tokens.derived:
         tokens.derived["compiled"] = CompiledTokens.of(tokens, hidden_states.device)

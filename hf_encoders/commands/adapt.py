@@ -172,7 +172,8 @@ def add_general_text(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Continue pre-training."""
-    from hf_encoders.runs.folder import read_run_file
+    from hf_encoders.objectives.objective import get_objective
+    from hf_encoders.runs.folder import phases_of, read_run_file
     from hf_encoders.runs.initial import Initial
     from hf_encoders.runs.recipe import load_recipe
     from hf_encoders.runs.train import overwrites, train_run
@@ -180,7 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = Initial(arguments.checkpoint).config
     noted = None if overwrites(arguments) else read_run_file(Path(arguments.output))
     asked = load_recipe(arguments.recipe or default_recipe(noted, arguments), arguments.set)
-    keeps = "objective" in changed_keys(arguments.set) or has_own_model(asked.objective, config)
+    keeps = "objective" in changed_keys(arguments.set) or not get_objective(asked.objective).is_of_heads
     name = arguments.objective or (asked.objective if keeps else None) or objective_of(config, arguments.checkpoint)
     if name != asked.objective and arguments.objective is None and asked.name not in recipe_names():
         say(f"Objective {name}, not {asked.objective} as in the recipe: --objective sets another.")
@@ -189,8 +190,8 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = fitted_recipe(recipe, config, arguments, noted)
     else:
         warn_of_rate(recipe, config, arguments)
-    is_begun = arguments.recipe is None and noted is not None  # then its phases are those that it was begun with
-    recipe = with_own_decay(recipe, arguments, is_begun)
+    begun = phases_of(noted) if arguments.recipe is None and noted is not None else None
+    recipe = with_own_decay(recipe, arguments, begun)
     positions = arguments.positions or POSITIONS[0]
     if recipe.model:
         longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
@@ -213,15 +214,6 @@ def default_recipe(noted: dict[str, Any] | None, arguments: argparse.Namespace) 
     begun = None if noted is None else noted["recipe"]["name"]
     on_cpu = given_fields(arguments).get("use_cpu") or not torch.accelerator.is_available()
     return begun if begun in (RECIPE, RECIPE_ON_CPU) else RECIPE_ON_CPU if on_cpu else RECIPE
-
-
-def has_own_model(objective: str, config: "EncoderConfig") -> bool:
-    """Return whether an objective trains a model around the family's, not heads that a checkpoint may have."""
-    from hf_encoders.objectives.objective import get_objective
-    from hf_encoders.registration import family_classes
-
-    model_class, _ = get_objective(objective).find_model_class(type(config))
-    return model_class is not None and model_class not in family_classes().values()
 
 
 def objective_of(config: "EncoderConfig", source: str) -> str:
@@ -338,37 +330,63 @@ def fitted_phase(phase: "Phase", arguments: argparse.Namespace) -> "tuple[Phase,
     return replace(phase, steps=steps), tokens
 
 
-def with_own_decay(recipe: "Recipe", arguments: argparse.Namespace, is_begun: bool) -> "Recipe":
+def with_own_decay(recipe: "Recipe", arguments: argparse.Namespace, begun: "tuple[Phase, ...] | None") -> "Recipe":
     """Return the recipe with a constant rate and a decay at its end, for a stable checkpoint or a causal detour.
 
+    `begun` are the phases of a run that is resumed without a recipe, which stay.
+
     Raises:
-        ValueError: for a detour of an objective that masks no tokens.
+        ValueError: for a recipe that has phases or mask rates of its own, another objective than masked tokens, and a
+            run that was begun otherwise.
     """
     from hf_encoders.objectives.masking import Masking
 
-    masks = issubclass(recipe.own_objective.masking_options, Masking)
-    if arguments.detour is not None:
-        if recipe.objective != "mlm":
-            raise ValueError(f"--detour {arguments.detour}: objective {recipe.objective}: give --objective mlm.")
-        share, last, begins = arguments.detour, DETOUR_LAST, {"masking": {"next_token": True}}
-        say(f"Next tokens in the first {share:.0%} of the steps, then masked tokens while the learning rate falls.")
-    else:
-        reason = "--from-stable" if arguments.from_stable else stable_by_record(arguments.checkpoint)
-        if arguments.from_stable is False or reason is None:
-            return recipe
-        share, last, begins = STABLE_SHARE, STABLE_LAST, {}
-        say(f"The checkpoint is from before its decay ({reason}): the rate is constant, and falls at the end.")
+    options, is_detour = given_fields(arguments), arguments.detour is not None
+    is_simple = len(recipe.phases) == 1 and recipe.mask_rate is None and not recipe.phases[0].changes
+    reason = "--from-stable" if arguments.from_stable else None
+    if not is_detour and arguments.from_stable is None and "lr_scheduler_type" not in options:
+        reason = stable_by_record(arguments.checkpoint) if is_simple or begun else None
+    if not is_detour and reason is None:
+        return recipe
+    option = f"--detour {arguments.detour}" if is_detour else reason
+    if "lr_scheduler_type" in options:
+        raise ValueError(f"{option}: it says how the learning rate falls: leave --lr-scheduler-type out.")
+    if is_detour and recipe.objective != "mlm":
+        raise ValueError(f"{option}: it is for masked tokens, objective mlm, and this one is {recipe.objective}.")
     training = {**recipe.training, "lr_scheduler_type": "constant_with_warmup"}
     training.pop("lr_scheduler_kwargs", None)
-    if is_begun:
-        return replace(recipe, training=training, mask_rate=None)
-    rate = given_fields(arguments).get("learning_rate", recipe.training["learning_rate"])
-    *phases, phase = (replace(phase, **begins) for phase in recipe.phases)
+    if begun is not None:
+        was_detour = bool(begun[0].masking.get("next_token"))
+        if begun[-1].learning_rate is None or was_detour != is_detour:
+            raise ValueError(f"{option}: the run in --output was begun otherwise: give its options, or --overwrite.")
+        return replace(recipe, training=training)
+    if not is_simple or recipe.steps < 2:
+        raise ValueError(
+            f"{option}: recipe {recipe.name} has phases or mask rates of its own, or a single step: write the decay "
+            "into its phases, with learning_rate: [3.0e-4, 3.0e-7]."
+        )
+    say(
+        f"Next tokens in the first {arguments.detour:.0%} of the steps, then masked tokens while the rate falls."
+        if is_detour
+        else f"The checkpoint is from before its decay ({reason}): the rate is constant, and falls at the end."
+    )
+    rate, (phase,) = options.get("learning_rate") or recipe.training.get("learning_rate"), recipe.phases
+    if rate is None:
+        return recipe  # which is refused: no default suits all
+    share, last = (arguments.detour, DETOUR_LAST) if is_detour else (STABLE_SHARE, STABLE_LAST)
     steps = min(max(round(share * phase.steps), 1), phase.steps - 1)
-    masking = {"mask_probability": DECAY_MASKS} if masks else {}
-    falls = {"steps": phase.steps - steps, "learning_rate": [rate, last * rate], "masking": masking}
-    phases += [replace(phase, steps=steps), replace(phase, **falls)]
-    return replace(recipe, phases=tuple(phases), training=training, mask_rate=None)
+    masks = issubclass(recipe.own_objective.masking_options, Masking)
+    parts = (
+        replace(phase, steps=steps, masking={"next_token": True} if is_detour else {}),
+        replace(
+            phase,
+            steps=phase.steps - steps,
+            rising_from=None,
+            learning_rate=[rate, last * rate],
+            masking={"mask_probability": DECAY_MASKS} if masks else {},
+        ),
+    )
+    return replace(recipe, phases=parts, training=training)
 
 
 def stable_by_record(source: str) -> str | None:

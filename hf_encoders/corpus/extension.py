@@ -118,7 +118,8 @@ def extend_vocabulary(
             f"the text has no word of two pieces, nor pieces in a long one, that occur {least_count} times: give more "
             "text, or keep the tokenizer as it is."
         )
-    unused = sorted(token_id for token, token_id in vocabulary.items() if UNUSED.fullmatch(token))
+    unused = {token_id for token, token_id in vocabulary.items() if UNUSED.fullmatch(token)}
+    unused = sorted(unused - {*tokenizer.all_special_ids})  # some are in use, as ColBERT's markers
     new_ids = dict(zip(chosen, chain(unused, count(max(vocabulary.values()) + 1)), strict=False))
     replaced = set(unused) & set(new_ids.values())
     ids = {token: token_id for token, token_id in vocabulary.items() if token_id not in replaced} | new_ids

@@ -33,6 +33,7 @@ from hf_encoders.objectives.batch import IGNORED
 from hf_encoders.tokenizer_loading import set_inputs
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.distributed import check_precision
+from hf_encoders.training.muon import set_muon_groups
 from hf_encoders.training.optimizers import (
     check_layer_decay,
     optim_field,
@@ -318,6 +319,7 @@ def make_trainer(
         compute_loss_func=None if settings.class_weights is None else class_weighted_loss(settings.class_weights),
         optimizer_cls_and_kwargs=optimizer_class(settings.training["optim"], arguments),
     )
+    set_muon_groups(trainer)
     set_layer_decay(trainer, settings.layer_decay)
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)

@@ -63,7 +63,7 @@ class EncoderSelfAttention(nn.Module):
         # Cast once instead of in each of the three projections, and likewise in the backward pass.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
         heads = self.heads(hidden_states)
-        if tokens.attend is not None and not tokens.is_causal:
+        if tokens.attend is not None:
             return tokens.attend(*heads, self.scaling, self._dropout).reshape(hidden_states.shape), None
         heads = tuple(first_rows(x, tokens.num_tokens) for x in heads)  # without the padding rows
         context, weights = self._attend(heads, tokens, output_attentions)
@@ -247,10 +247,10 @@ def _mask_for_kernel(
         return None
     if mask.dim() == 4:
         if implementation not in ("eager", "sdpa"):
-            given = "is_causal=True" if tokens.is_causal else "attention_mask is 4D"
+            problem = "is_causal=True" if tokens.is_causal else "attention_mask is 4D"
             raise ValueError(
-                f"{given} and attn_implementation={implementation!r}: leave it out (or pass a mask of shape (B, T)), "
-                "or use attn_implementation='sdpa' or 'eager'."
+                f"{problem} and attn_implementation={implementation!r}: leave it out (or pass a mask of (B, T)) or "
+                "use attn_implementation='sdpa' or 'eager'."
             )
         mask = mask.to(query.dtype).clamp(min=lowest)
     elif implementation == "sdpa" and tokens.attention_mask is None:

@@ -1,5 +1,6 @@
 """Causal language modelling: each token predicts the next one. A detour for encoders (https://arxiv.org/abs/2605.12438)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,13 @@ class CausalLanguageModelling(MaskedLanguageModelling):
     default_masking = {"next_token": True}
     parallel_class = None
     fills_masks = False
+    is_of_heads = False
+
+    def describe(
+        self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
+    ) -> dict[str, str]:
+        """Describe what was predicted; metrics are with `is_causal=True` of the model."""
+        return {"causal language modelling": "the next token of each, from those before it (`is_causal=True`)"}
 
     def make_collator(
         self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any

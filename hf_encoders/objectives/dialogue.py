@@ -252,6 +252,8 @@ class DataCollatorForDialogueLM(DataCollatorForMaskedLM):
 
     LABEL_NAME = "next_sentence_label"
 
+    needs_whole_texts = True
+
     @with_options_of(DataCollatorForMaskedLM)
     def __init__(self, tokenizer: PreTrainedTokenizerBase, label_name: str | None = None, **options: Any):
         super().__init__(tokenizer, **options)

@@ -72,6 +72,7 @@ class DataCollatorForMaskedLM:
     """
 
     label_arguments: ClassVar[Mapping[str, str]] = {}  # name of a label of examples -> argument of the model
+    needs_whole_texts: ClassVar[bool] = False  # whether each token has to see those after it: no `next_token`
 
     @with_options_of(Masking)
     def __init__(
@@ -101,7 +102,7 @@ class DataCollatorForMaskedLM:
             for changed in phase_masking
         ]
         used = [masker.masking for masker in (self.masker, *self.phase_maskers)]
-        if type(self) is not DataCollatorForMaskedLM and any(masking.next_token for masking in used):
+        if self.needs_whole_texts and any(masking.next_token for masking in used):
             raise ValueError(f"next_token=True: {type(self).__name__} needs all tokens of a text: leave it out.")
         for name, data, option in (
             ("token_counts", token_counts, "frequency_power"),

@@ -55,6 +55,7 @@ class Objective:
     fills_masks: ClassVar[bool] = True  # whether the saved model predicts masked tokens
     is_in_transformers: ClassVar[bool] = True  # whether transformers has a model that is trained so, to compare with
     options_class: ClassVar[type | None] = None  # dataclass of the objective's own options, its arguments
+    is_of_heads: ClassVar[bool] = True  # whether the heads of a checkpoint decide if `adapt` trains it, or its recipe
     initial: Any = None  # checkpoint that new models begin as (`Initial`); None: fresh weights
     needs: str | None = None  # what it cannot be trained without, and how to give it, if `hf-encoders pretrain` cannot
     held_out_options: ClassVar[tuple[str, ...]] = ()  # of the dataset, which held-out examples have too: no artefacts

@@ -100,6 +100,8 @@ class DataCollatorForRetroMAE(DataCollatorForMaskedLM):
     [[0, 0, 1, 0, 1, 0], [0, 1, 1, 0, 0, 0]]
     """
 
+    needs_whole_texts = True
+
     @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,
@@ -366,11 +368,10 @@ class RetroMAEModel(PreTrainedModel):
             ValueError: for weights of another model.
         """
         load_own_weights(self.encoder, Path(folder))
-        self.load_decoder(folder)
-
-    def load_decoder(self, folder: str | os.PathLike) -> None:
-        """Load the decoder's weights alone, from a folder that `save_pretrained` wrote."""
-        self.decoder.load_state_dict(load_file(Path(folder, DECODER_FILE)))
+        file = Path(folder, DECODER_FILE)
+        if not file.is_file():
+            raise ValueError(f"{folder} has no {DECODER_FILE}: resume from a checkpoint of this objective.")
+        self.decoder.load_state_dict(load_file(file))
 
 
 def seen_tokens(tokens: FlatTokens, sets: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
@@ -379,7 +380,7 @@ def seen_tokens(tokens: FlatTokens, sets: torch.Tensor, number: torch.Tensor) ->
     A row sees the first token, and the others of its sequence that its set does not hide, except its own.
     """
     sets, number = tokens.to_sequences(sets), tokens.to_sequences(number)
-    hidden = (sets[:, None] >> number[..., None] & 1).bool()
+    hidden = (sets[:, None] & (1 << number)[..., None]) != 0
     hidden = hidden | torch.eye(tokens.longest, dtype=torch.bool, device=sets.device)
     hidden = hidden & ~first_tokens(tokens, sets.device)[:, None]
     real = tokens.sequence_mask()
@@ -423,6 +424,7 @@ class RetroMAE(MaskedLanguageModelling):
     default_masking = MASKING
     options_class = RetroMAEOptions
     is_in_transformers = False
+    is_of_heads = False
 
     def __init__(self, **options: Any):
         self.options = RetroMAEOptions(**options)
@@ -448,8 +450,8 @@ class RetroMAE(MaskedLanguageModelling):
         if self.initial is not None and encoder.device.type != "meta":
             model.new_weights = frozenset(f"encoder.{name}" for name in encoder.new_weights)
             model.unused_weights = encoder.unused_weights
-            if Path(self.initial.source, DECODER_FILE).is_file():
-                model.load_decoder(self.initial.source)
+            if (file := self.initial.file(DECODER_FILE)) is not None:
+                model.decoder.load_state_dict(load_file(file))
         return model
 
     def make_collator(
@@ -462,6 +464,12 @@ class RetroMAE(MaskedLanguageModelling):
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """Return the encoder."""
         return model.encoder
+
+    def scores(
+        self, term: LossTerm, metrics: Mapping[str, float], unigram_cross_entropy: float
+    ) -> list[dict[str, Any]]:
+        """As in the base class, of the encoder: the decoder is left behind, and its accuracy says little."""
+        return [] if term == DECODED_TOKENS else super().scores(term, metrics, unigram_cross_entropy)
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]

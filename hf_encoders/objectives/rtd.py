@@ -317,6 +317,8 @@ class DataCollatorForReplacedTokenDetection(DataCollatorForMaskedLM):
     [[4236140166, 3558849435, 3409797191, 2952729930, 3924050436, 1889438221]]
     """
 
+    needs_whole_texts = True
+
     @with_options_of(DataCollatorForMaskedLM)
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
         super().__init__(tokenizer, **{**REPLACEMENT, **options})

@@ -553,6 +553,8 @@ class SentencePairCollator(DataCollatorForMaskedLM):
     LABEL_NAME: ClassVar[str]
     pair_of: ClassVar[Callable[[ChunkExample], Example]]
 
+    needs_whole_texts = True
+
     @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,

@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from hf_encoders.loading import fingerprint, load_weights, read_config
+from hf_encoders.loading import fingerprint, load_weights, optional_file, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.files import copy_modules, submodels
@@ -96,6 +96,10 @@ class Initial:
     def copy_files(self, directory: Path) -> None:
         """Copy what belongs to the checkpoint besides weights and tokenizer, to the folder of the trained model."""
         copy_modules(self.source, directory)
+
+    def file(self, name: str) -> Path | None:
+        """Return a further file of weights in its folder, or downloaded; None if it has none."""
+        return optional_file(self.source, name)
 
     def tokenizer_name(self, name: str | None) -> str:
         """Return the name of the tokenizer, `name` or its own; ValueError if both are there and have other ids."""

@@ -81,7 +81,7 @@ class Phase:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
-        if self.fewest_examples > self.examples:
+        if self.rising_from is not None and self.rising_from >= self.examples:
             raise ValueError(f"phases: rising_from={self.rising_from} must be below examples={self.examples}.")
         sampling_of(self.sources, "phases: sources")
 

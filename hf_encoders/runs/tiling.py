@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -19,9 +20,9 @@ def tile_weights(model: PreTrainedModel, smaller: PreTrainedModel) -> PreTrained
     """Initialise a model with the repeated weights of a smaller one of its family, in place.
 
     The rule is `tile_weights_from_middle` of AnswerDotAI/ModernBERT, which ModernBERT-large was initialised by. Of L
-    layers, layer i takes layer round(i l / L) of the smaller model's l. A smaller matrix lies in the middle of the
-    larger one, and is repeated around it along both axes. Queries, keys and values, and the halves of a gate, are
-    tiled by themselves. Weights that the smaller model does not have stay as they are.
+    layers, layer i takes layer round(i l / L) of the smaller model's l, at most its last. A smaller matrix lies in the
+    middle of the larger one, and is repeated around it along both axes. Queries, keys and values, and the halves of a
+    gate, are tiled by themselves. Weights that the smaller model does not have stay as they are.
 
     Args:
         model (`PreTrainedModel`): The model that is initialised.
@@ -43,8 +44,20 @@ def tile(model: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> PreTrai
     """Fill a model with tiled weights, by name, of a smaller one."""
     parts = {name: getattr(module, "fused_parts", 1) for name, module in model.named_modules()}
     state = model.state_dict()
+    sources = {name: weights.get(source_name(name, state, weights)) for name in state}
+    tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
     for name, target in state.items():
-        value = weights.get(source_name(name, state, weights))
+        value = sources[name]
+        if value is None:
+            continue
+        has_other_rows = name in tables and value.shape[0] != target.shape[0]
+        if has_other_rows or any(size > larger for size, larger in zip(value.shape, target.shape, strict=True)):
+            rule = "tables must have as many rows" if has_other_rows else "it must not be larger"
+            raise ValueError(
+                f"{name} is {tuple(value.shape)} in the smaller model and {tuple(target.shape)} here: {rule}."
+            )
+    for name, target in state.items():
+        value = sources[name]
         if value is not None:
             count = parts[name.rpartition(".")[0]]
             pieces = zip(value.chunk(count), target.chunk(count), strict=True)
@@ -67,7 +80,8 @@ def source_name(name: str, state: Mapping[str, Any], weights: Mapping[str, Any])
         len({other[len(before) :].partition(".")[0] for other in names if other.startswith(before)})
         for names in (state, weights)
     )
-    return f"{before}{round(int(number[0]) * smaller_depth / depth)}{after}"
+    # The last layers of a model at least twice as deep would be one past the smaller one's last.
+    return f"{before}{min(round(int(number[0]) * smaller_depth / depth), smaller_depth - 1)}{after}"
 
 
 def tiled(weight: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -138,3 +152,6 @@ class SmallerCheckpoint(Initial):
 
     def copy_files(self, directory: Path) -> None:
         """Copy nothing: modules of its width do not fit."""
+
+    def file(self, name: str) -> None:
+        """Return none, likewise."""

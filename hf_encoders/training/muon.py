@@ -22,10 +22,15 @@ class Muon(Optimizer):
         params (iterable of `dict`): Groups. `parts` above 0 means Muon: as many equal blocks of rows of each matrix
             are orthogonalised by themselves; 0 means AdamW.
         lr (`float`), betas (`tuple[float, float]`), eps (`float`): Learning rate of all; the others are AdamW's.
+
+    Raises:
+        ValueError: Without a group for Muon.
     """
 
     def __init__(self, params: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float):
         super().__init__(params, {"lr": lr, "weight_decay": 0.0, "parts": 0})
+        if not any(group["parts"] for group in self.param_groups):
+            raise ValueError("params: no group has parts above 0, so all would be AdamW's: use set_muon_groups.")
         self.blocks: list[list[nn.Parameter]] = []
         self.inner: list[Optimizer] = []
         for group in self.param_groups:

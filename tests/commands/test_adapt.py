@@ -423,9 +423,43 @@ def test_a_detour_predicts_next_tokens_first_and_goes_on_where_it_was_stopped(fo
     [
         (["--detour", "1"], "--detour 1.0: it is a share of the steps in (0, 1)"),
         (["--detour", "0.5", "--from-stable"], "--detour and --from-stable: .* leave one out"),
-        (["--detour", "0.5", "--objective", "retromae"], "--detour 0.5: objective retromae: give --objective mlm"),
+        (["--detour", "0.5", "--lr-scheduler-type", "linear"], "--detour 0.5: .* leave --lr-scheduler-type out"),
+        (["--from-stable", "--set", "mask_rate=[0.4, 0.3]"], "--from-stable: recipe tiny has phases or mask rates"),
+        (["--from-stable", "--set", "phases=[{steps: 1, length: 64, examples: 4}]"], "--from-stable: .* single step"),
+        (
+            ["--detour", "0.5", "--objective", "retromae"],
+            "--detour 0.5: it is for .*, objective mlm, and this one is retromae",
+        ),
     ],
 )
 def test_what_a_detour_refuses(words, named, folder, capsys):
     assert adapt(folder, checkpoint(folder, "bert"), "run", *words) == 2
     assert re.search(named.replace("(0, 1)", r"\(0, 1\)"), capsys.readouterr().err)
+
+
+def test_a_detour_without_a_recipe_is_resumed_and_extended_as_it_was_begun(folder, capsys):
+    source = checkpoint(folder, "bert")
+
+    def run(*words):
+        text = ["--corpus", str(folder / "domain.txt"), "--validation-share", "0.2", "--disable-tqdm", "True"]
+        return main(["adapt", source, *text, "--output", str(folder / "run"), *words])
+
+    assert run("--detour", "0.5", "--max-steps", "6") == 0
+    assert [phase["steps"] for phase in phases_of(folder / "run")[0]] == [3, 3]
+    for words in ([], ["--from-stable"]):
+        assert run(*words, "--max-steps", "8") == 2
+        assert "begun" in capsys.readouterr().err or words == []
+    assert run("--detour", "0.5", "--max-steps", "8") == 0
+    first, second = phases_of(folder / "run")[0]
+    assert (first["steps"], second["steps"], first["masking"]) == (3, 5, {"next_token": True})
+
+
+def test_a_recipe_of_next_tokens_is_kept_and_one_of_distillation_is_not(folder, capsys):
+    source = checkpoint(folder, "bert")
+    assert adapt(folder, source, "run", "--plan", "--set", "objective=clm") == 0
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "objective": "clm"}), encoding="utf-8")
+    assert adapt(folder, source, "run", "--plan") == 0
+    assert capsys.readouterr().out.count(": bert, clm, ") == 2
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "objective": "distillation"}), encoding="utf-8")
+    assert adapt(folder, source, "run", "--plan") == 0
+    assert ": bert, mlm, " in capsys.readouterr().out

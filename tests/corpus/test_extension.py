@@ -246,6 +246,14 @@ def test_unused_entries_of_a_vocabulary_itself():
     }
 
 
+def test_unused_entries_in_use_are_not_taken_and_those_of_gemma_are():
+    vocabulary = {piece: i for i, piece in enumerate(["[unused0]", "<unused1>", *PIECES])}
+    tokenizer = BertTokenizer(vocab=vocabulary, extra_special_tokens=["[unused0]"])
+    extended = extend_vocabulary(tokenizer, {"ab": 9, "abc": 7}, 2)
+    assert list(extended.pieces) == [1, len(vocabulary)]
+    assert extended.tokenizer.convert_tokens_to_ids("[unused0]") == 0
+
+
 def test_wordpiece_by_hand(wordpiece):
     extended = extend_vocabulary(wordpiece, {"abc": 6, "cab": 5, "ab": 2}, 2)
     assert new_entries(extended) == ["abc", "cab"]

@@ -8,7 +8,9 @@ import transformers
 from hf_encoders import DataCollatorForMaskedLM, DataCollatorForReplacedTokenDetection, get_objective
 from hf_encoders.objectives.dataset import Example
 from hf_encoders.objectives.randomness import Key
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.registration import config_class_of
+from tests.commands.adapt_runs import adapt, checkpoint, write_texts
 from tests.families import model_class, model_classes
 from tests.models.tiny import NO_DROPOUT, tiny_model
 from tests.training.tiny import make_tokenizer
@@ -58,6 +60,14 @@ def test_a_change_of_a_token_changes_nothing_before_it(family, kernel):
                 assert not torch.equal(before[0, token], after[0, token])
             assert torch.equal(before[0, 9:], after[0, 9:]) and torch.equal(before[1:], after[1:])
         assert not torch.equal(before, model(**inputs).logits)
+
+
+def test_a_compiled_model_sees_nothing_later_either():
+    model = tiny_model(MLM_CLASSES["bert"]).eval()
+    inputs = {"input_ids": torch.tensor([[5, 6, 7, 8, 9, 10]]), "cu_seq_lens_q": torch.tensor([0, 6])}
+    expected = model(**inputs, is_causal=True).logits
+    compiled = torch.compile(model)
+    torch.testing.assert_close(compiled(**inputs, is_causal=True).logits, expected)
 
 
 def test_gradients_of_padded_rows_are_those_of_each_row():
@@ -124,3 +134,15 @@ def test_what_next_tokens_refuse():
         xlnet(torch.tensor([[5, 6]]), is_causal=True)
     with pytest.raises(ValueError, match=r"attention_mask .*with is_causal it must be of shape \(B, T\)"):
         tiny_model(MLM_CLASSES["bert"])(torch.tensor([[5, 6]]), torch.ones(1, 1, 2, 2), is_causal=True)
+
+
+def test_the_card_of_a_run_on_next_tokens(tmp_path):
+    write_texts(tmp_path)
+    assert adapt(tmp_path, checkpoint(tmp_path, "bert"), "run", "--set", "objective=clm") == 0
+    record = TrainingRecord.load(tmp_path / "run" / "model")
+    assert record.objectives == {
+        "causal language modelling": "the next token of each, from those before it (`is_causal=True`)"
+    }
+    assert {entry["task"] for entry in record.evaluation} == {"text-generation"}
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "It fills no [MASK]" in card and "words that were replaced" not in card

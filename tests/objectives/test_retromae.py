@@ -165,6 +165,22 @@ def test_words_are_hidden_whole():
     assert len({tuple(sets >> k & 1) for k in range(SETS)}) > 8
 
 
+def test_the_collator_hides_words_of_the_corpus_whole_and_as_many_as_it_is_told():
+    starts = np.array([1, 0, 0, 1, 0, 1, 1, 0, 0, 0] * 8, dtype=np.uint8)
+    ids = np.random.default_rng(0).integers(5, 40, len(starts))
+    words = np.cumsum(starts)
+    examples = [Example([ids], key=Key(0, 0, i), word_starts=[starts]) for i in range(20)]
+    for share in (0.2, 0.6):
+        objective = get_objective("retromae").with_options(decoder_mask_probability=share)
+        collator = objective.make_collator(make_tokenizer(), RetroMAEModel, packed=False, unit="word")
+        sets = collator(examples)["hidden_sets"][:, 1:-1]
+        hidden = torch.stack([sets >> k & 1 for k in range(SETS)])
+        assert abs(hidden.double().mean() - share) < 0.002
+        for word in range(1, words[-1] + 1):
+            inside = hidden[..., torch.from_numpy(words == word)]
+            assert torch.equal(inside.amin(-1), inside.amax(-1))
+
+
 def test_draws_do_not_depend_on_the_batch():
     collator, examples = DataCollatorForRetroMAE(make_tokenizer(), packed=True), texts(4)
     together = collator(examples)["hidden_sets"][0]
@@ -211,7 +227,7 @@ def test_the_folder_is_a_plain_encoder(tmp_path):
     again.load_folder(tmp_path)
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
     (tmp_path / DECODER_FILE).unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match=f"has no {DECODER_FILE}: resume from a checkpoint"):
         again.load_folder(tmp_path)
 
 
@@ -245,6 +261,8 @@ def test_a_published_encoder_is_trained_on_and_its_decoder_goes_on(tmp_path, cap
     folder = tmp_path / "first" / "model"
     record = TrainingRecord.load(folder).objectives
     assert "decoder of one layer" in record["RetroMAE"] and "masked language modelling" in record
+    metrics = [entry["metric"] for entry in TrainingRecord.load(folder).evaluation if entry["task"] == "fill-mask"]
+    assert sorted(metrics) == ["accuracy", "perplexity"]  # the encoder's
     _, info = transformers.BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values())
     assert SentenceTransformer(str(folder), device="cpu").encode(["a text"]).shape == (1, 18)

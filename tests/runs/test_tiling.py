@@ -53,6 +53,15 @@ def test_every_weight_is_tiled_from_the_middle(mlm_class):
     assert changed > 10
 
 
+def test_a_model_of_twice_the_layers_has_no_random_one():
+    """Layer 5 of 6 would take layer round(2.5) = 2 of 3, and layer 3 of 4 of two layers its second."""
+    smaller = tiny_model(MLM_CLASSES["bert"], num_hidden_layers=2)
+    model = tile_weights(tiny_model(MLM_CLASSES["bert"], num_hidden_layers=4), smaller)
+    for layer, source in enumerate([0, 0, 1, 1]):
+        weights = (part.bert.encoder.layer[n].output.dense.weight for part, n in ((model, layer), (smaller, source)))
+        assert torch.equal(*weights)
+
+
 def test_a_model_of_the_same_sizes_is_a_copy():
     mlm_class = MLM_CLASSES["bert"]
     smaller, model = tiny_model(mlm_class), mlm_class(tiny_model(mlm_class).config)
@@ -67,6 +76,8 @@ def test_a_model_of_the_same_sizes_is_a_copy():
         ("bert", {"max_position_embeddings": 20}, "max_position_embeddings=20: smaller has 13"),
         ("bert", {"hidden_size": 30}, "num_attention_heads=3: heads are 10 wide, and those of smaller 6"),
         ("bert", {"num_hidden_layers": 2}, "num_hidden_layers=2: smaller has 3: it must not be larger"),
+        ("bert", {"type_vocab_size": 3}, r"token_type_embeddings.weight is \(2, 18\) .* as many rows"),
+        ("bert", {"intermediate_size": 20}, "intermediate_size=20: smaller has 23"),
         ("roberta", {}, "smaller has a HfeBertConfig, and the model a HfeRobertaConfig: .* one family"),
     ],
 )

@@ -1,17 +1,22 @@
 """Muon: which weights it has, its steps beside torch's own optimizers, its state, and what is refused."""
 
+import dataclasses
 import io
 import re
 
 import pytest
 import torch
 from torch.optim import AdamW
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
+import hf_encoders
 from hf_encoders.objectives.objective import objectives
 from hf_encoders.registration import configurations
-from hf_encoders.training.muon import Muon, parts_of_matrices
+from hf_encoders.runs.recipe import load_recipe
+from hf_encoders.runs.run import divide, training_arguments
+from hf_encoders.training.muon import Muon, parts_of_matrices, set_muon_groups
 from hf_encoders.training.optimizers import optimizer_class
+from tests.models.tiny import tiny_model
 
 
 OWN_MATRICES = {"modernbert": 4, "xlnet": 7}  # of a layer, where not six
@@ -125,6 +130,31 @@ def test_a_weight_without_a_gradient_stays():
     optimizer.zero_grad()
     optimizer.step()
     assert all(torch.equal(weight, before[name]) for name, weight in weights.items())
+
+
+def test_muon_trains_the_matrices_of_a_trainer_s_model(tmp_path):
+    """Norms and biases do not decay; without groups for it, Muon is refused."""
+    recipe = dataclasses.replace(load_recipe("bert-minutes"), optimizer="muon")
+    model = tiny_model(hf_encoders.HfeBertForPreTraining)
+    blocks = [[7, 8, 9]] * 8
+    arguments = training_arguments(recipe, divide(recipe, 1), tmp_path, {"eval_strategy": "no"})
+    trainer = Trainer(model, arguments, train_dataset=blocks)
+    trainer.optimizer_cls_and_kwargs = optimizer_class("muon", trainer.args)
+    set_muon_groups(trainer)
+    optimizer = trainer.create_optimizer()
+    kinds = {
+        name: type(inner).__name__
+        for inner, group in zip(optimizer.inner, optimizer.param_groups, strict=True)
+        for name, weight in model.named_parameters()
+        if any(weight is each for each in group["params"])
+    }
+    assert {name for name, kind in kinds.items() if kind == "Muon"} == parts_of_matrices(model).keys()
+    assert kinds.keys() == dict(model.named_parameters()).keys()
+    decays = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
+    decayed = {name for name, weight in model.named_parameters() if decays[id(weight)] > 0}
+    assert decayed == set(trainer.get_decay_parameter_names(model)) & kinds.keys()
+    with pytest.raises(ValueError, match="no group has parts above 0"):
+        Muon([{"params": list(model.parameters())}], 0.1, (0.9, 0.9), 1e-6)
 
 
 def test_what_muon_refuses(tmp_path, monkeypatch):
