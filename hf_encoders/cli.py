@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import re
+import select
 import signal
 import sys
 from pathlib import Path
@@ -53,14 +54,17 @@ def main(argv: list[str] | None = None) -> int:
         print(f"\nhf-encoders {command}: stopped by Ctrl-C; {how}.", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader of the output ended first, such as `head`
-            pass
-        else:
+        if not reader_has_ended():
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+
+
+def reader_has_ended() -> bool:
+    """Return whether nobody reads the output any more, such as `head` after its lines."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
 
 
 def run_command(words: list[str]) -> int:

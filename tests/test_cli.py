@@ -254,3 +254,15 @@ def test_a_reader_that_ends_first_is_no_error():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait() == 128 + signal.SIGPIPE
+
+
+def test_a_broken_pipe_elsewhere_is_an_error(monkeypatch, unchecked):
+    """Of an upload or a worker, while the output is read."""
+
+    def broken(arguments):
+        raise BrokenPipeError("elsewhere")
+
+    monkeypatch.setattr(export, "run", broken)
+    monkeypatch.setattr(cli, "reader_has_ended", lambda: False)
+    with pytest.raises(BrokenPipeError, match="elsewhere"):
+        cli.main(EXPORT)
