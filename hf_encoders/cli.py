@@ -43,7 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command. Returns 0, 2 for wrong input, or 130 for Ctrl-C; the latter two print one line."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        return run_command(words)
+        status = run_command(words)
+        sys.stdout.flush()  # here, where a pipe that is broken is known
+        return status
     except KeyboardInterrupt:
         command = words[0] if words else ""
         how = "the same command starts again"

@@ -248,8 +248,10 @@ def test_threads_of_a_script_sleep_while_they_wait_unless_it_says_otherwise(give
 
 
 @pytest.mark.processes
-def test_a_reader_that_ends_first_is_no_error():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_ends_first_is_no_error(unbuffered, monkeypatch):
     """`hf-encoders recipe | head -1`: output stops, nothing is said."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-c", "import sys; from hf_encoders.cli import main; sys.exit(main(['recipe']))"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
