@@ -351,7 +351,8 @@ def with_own_decay(recipe: "Recipe", arguments: argparse.Namespace, begun: "tupl
     option = f"--detour {arguments.detour}" if is_detour else reason
     if "lr_scheduler_type" in options:
         raise ValueError(f"{option}: it says how the learning rate falls: leave --lr-scheduler-type out.")
-    if is_detour and recipe.objective != "mlm":
+    objective = recipe.own_objective
+    if is_detour and not (objective.fills_masks and not objective.collator_class.needs_whole_texts):
         raise ValueError(f"{option}: it is for masked tokens, objective mlm, and this one is {recipe.objective}.")
     training = {**recipe.training, "lr_scheduler_type": "constant_with_warmup"}
     training.pop("lr_scheduler_kwargs", None)
@@ -375,7 +376,7 @@ def with_own_decay(recipe: "Recipe", arguments: argparse.Namespace, begun: "tupl
         return recipe  # which is refused: no default suits all
     share, last = (arguments.detour, DETOUR_LAST) if is_detour else (STABLE_SHARE, STABLE_LAST)
     steps = min(max(round(share * phase.steps), 1), phase.steps - 1)
-    masks = issubclass(recipe.own_objective.masking_options, Masking)
+    masks = issubclass(objective.masking_options, Masking)
     parts = (
         replace(phase, steps=steps, masking={"next_token": True} if is_detour else {}),
         replace(

@@ -19,9 +19,15 @@ In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretra
 
 import argparse
 import dataclasses
+from typing import TYPE_CHECKING
 
 from hf_encoders.inputs import check_model
 from hf_encoders.runs.options import SCRATCH, add_run_arguments, check_run
+
+
+if TYPE_CHECKING:
+    from hf_encoders.runs.initial import Initial
+    from hf_encoders.runs.recipe import Recipe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,13 +80,20 @@ def run(arguments: argparse.Namespace) -> int:
             )
         if arguments.smaller is None:
             return train_run(arguments, recipe)
-        return train_run(arguments, recipe, SmallerCheckpoint(arguments.smaller, "--initialise-from", auto_class))
+        smaller = SmallerCheckpoint(arguments.smaller, "--initialise-from", auto_class)
+        check_family(smaller, recipe)
+        return train_run(arguments, recipe, smaller)
     initial = Initial(arguments.initial, "--from", auto_class)
+    check_family(initial, recipe)
+    # Other numbers of layers or heads would load without an error, and compute something else.
+    model = {name: value for name, value in recipe.model.items() if "dropout" in name}
+    return train_run(arguments, dataclasses.replace(recipe, model=model), initial)
+
+
+def check_family(initial: "Initial", recipe: "Recipe") -> None:
+    """Refuse a checkpoint of another family than the recipe's."""
     if initial.config.model_type != recipe.family:
         raise ValueError(
             f"{initial} is a {initial.config.model_type}, and recipe {recipe.name} is of the family {recipe.family}: "
             "choose a recipe of its family, or `hf-encoders adapt`."
         )
-    # Other numbers of layers or heads would load without an error, and compute something else.
-    model = {name: value for name, value in recipe.model.items() if "dropout" in name}
-    return train_run(arguments, dataclasses.replace(recipe, model=model), initial)

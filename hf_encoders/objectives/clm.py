@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-from hf_encoders.objectives.mlm import MASKED_TOKENS, DataCollatorForMaskedLM, MaskedLanguageModelling
+from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 
 
 NEXT_TOKENS = replace(MASKED_TOKENS, items="next tokens", task="text-generation")  # by the same head
@@ -31,9 +29,3 @@ class CausalLanguageModelling(MaskedLanguageModelling):
     ) -> dict[str, str]:
         """Describe what was predicted; metrics are with `is_causal=True` of the model."""
         return {"causal language modelling": "the next token of each, from those before it (`is_causal=True`)"}
-
-    def make_collator(
-        self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any
-    ) -> DataCollatorForMaskedLM:
-        """Return the data collator."""
-        return DataCollatorForMaskedLM(tokenizer, **{**self.default_masking, **options})

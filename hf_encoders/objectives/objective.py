@@ -168,7 +168,7 @@ class Objective:
         `options` are those of `masking`, `packed`, and where there is parallel text or a model with language
         embeddings `first_position` and `lang2id`.
         """
-        return self.collator_class(tokenizer, **options)
+        return self.collator_class(tokenizer, **{**self.default_masking, **options})
 
     def check_options(self, examples: Mapping[str, Any], masking: Mapping[str, Any]) -> None:
         """Refuse unknown or invalid options of the dataset and the data collator before there is text.

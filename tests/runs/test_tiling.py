@@ -103,12 +103,15 @@ def test_a_run_is_initialised_from_a_smaller_model(tmp_path, capsys):
     ):
         fields = {**recipe, "model": model, "training": {"learning_rate": rate}}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(fields), encoding="utf-8")
+    (tmp_path / "bert.yaml").write_text(yaml.safe_dump({**fields, "family": "bert"}), encoding="utf-8")
     write_corpus(tmp_path / "text.txt", 60, "alpha")
     assert pretrain(tmp_path, "first", recipe="small.yaml") == 0
     smaller = str(tmp_path / "first" / "model")
     words = ["--initialise-from", smaller]
     assert pretrain(tmp_path, "refused", *words, recipe="other.yaml") == 2
     assert "num_attention_heads=2: heads are 12 wide" in capsys.readouterr().err
+    assert pretrain(tmp_path, "refused", *words, recipe="bert.yaml") == 2
+    assert "is a modernbert, and recipe bert is of the family bert: choose" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()
     assert pretrain(tmp_path, "second", *words, recipe="large.yaml") == 0
     assert "held-out, before" in capsys.readouterr().out
