@@ -4,6 +4,7 @@ import inspect
 import re
 from posixpath import relpath
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import hf_encoders
@@ -56,6 +57,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Link public names in code marks to their page, outside of blocks of code and other links."""
+    markdown = re.sub(r"^(```\w+) no-run$", r"\1", markdown, flags=re.M)  # the mark of blocks that tests leave out
     parts = re.split(r"(^```.*?^```$|\[[^\]]*\]\([^)]*\))", markdown, flags=re.S | re.M)
     folder = page.file.src_uri.rpartition("/")[0] or "."
 
@@ -65,3 +67,12 @@ def on_page_markdown(markdown, page, config, files):
 
     parts[::2] = (re.sub(r"`(\w+)`", linked, part) for part in parts[::2])
     return "".join(parts)
+
+
+def on_page_content(html, page, config, files):
+    """Refuse a page with a block of code that is shown as text."""
+    if re.search(r"<p>[^<]*```", html):
+        raise PluginError(
+            f"{page.file.src_uri}: a block of code is shown as text: its first line has an unknown word."
+        )
+    return html
