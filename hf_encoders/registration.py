@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
 
 # Each is `configuration_<name>.py` and `modeling_<name>.py` in `models/`.
-FAMILIES = ("bert", "roberta", "albert", "xlm_roberta", "xlm", "distilbert", "electra", "xlnet", "modernbert")
+FAMILIES = (
+    "bert",
+    "roberta",
+    "albert",
+    "xlm_roberta",
+    "xlm",
+    "distilbert",
+    "electra",
+    "xlnet",
+    "modernbert",
+    "deberta_v2",
+)
 # transformers 5 refuses `question-answering` for model instances, whatever is registered: it had that task itself.
 ANSWERING_TASK = "extractive-question-answering"
 _registered: list[type["EncoderConfig"]] = []

@@ -28,6 +28,7 @@ ALLOWED = {
     "evaluation/embeddings.py": {"langs"},  # argument of every model with `languages`
     "models/encoder_configuration.py": {"mlm"},  # the loss term of masked tokens, which has the objective's name
     "models/encoder_heads.py": {"mlm"},  # likewise
+    "models/encoder_detection.py": {"rtd"},  # likewise
     "objectives/dataset.py": {"mlm"},  # an argument of transformers' collator, for which there is a hint
     "objectives/distillation.py": {"mlm", "student", "teacher"},  # likewise; and its own models
     "objectives/mlm.py": {"lang2id", "langs"},  # arguments of its collator, and of every model with `languages`

@@ -36,6 +36,7 @@ class HfeElectraConfig(BertFieldsConfig):
     SUBMODELS: ClassVar[tuple[str, ...]] = ("generator",)
     HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout"
     VOCABULARY_KIND: ClassVar[str] = "wordpiece"
+    EMBEDDING_SHARING: ClassVar[str] = "all"  # with the generator
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("electra", "HfeElectra")
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm", "rtd"]
 
@@ -58,6 +59,10 @@ class HfeElectraConfig(BertFieldsConfig):
             self._require(name, getattr(self, name) == needed, f"is not built, only {needed!r} is: leave it out")
         self._require("generator_size", 0 < self.generator_size <= 1, "must be a share of the width, in (0, 1]")
         self._require("summary_last_dropout", 0 <= self.summary_last_dropout < 1, "must be a probability in [0, 1)")
+
+    def set_generator(self, config: "HfeElectraConfig") -> None:
+        """Note the size of a generator that was trained with it."""
+        self.generator_size = config.hidden_size / self.hidden_size
 
     def generator_config(self) -> "HfeElectraConfig":
         """Return the generator's configuration: the same depth and embeddings, `generator_size` of the width.

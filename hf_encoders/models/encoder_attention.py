@@ -120,7 +120,7 @@ class EncoderSelfAttention(nn.Module):
         # Transposed once, not once per sequence: for short sequences the views are a tenth of the time.
         heads = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
         for q, k, v, position in zip(*(x.split(lengths, dim=2) for x in heads), columns, strict=True):
-            bias = None if position is None else self.distance_scores(q, k, position.unsqueeze(0))
+            bias = None if position is None else self.distance_scores(q, k, position.unsqueeze(0), tokens)
             context = nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=self._dropout, scale=self.scaling
             )
@@ -140,7 +140,8 @@ class EncoderSelfAttention(nn.Module):
         mask = _mask_for_kernel(self.config, implementation, heads[0], tokens)
         query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in heads)  # (S, A, L, H)
         if self.adds_to_scores(tokens):
-            bias = self.distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
+            columns = tokens.to_sequences(tokens.columns(query.device))
+            bias = self.distance_scores(query, key, columns, tokens)
             if mask is None:
                 mask = bias
             elif mask.dtype == torch.bool:
@@ -159,7 +160,9 @@ class EncoderSelfAttention(nn.Module):
         """Return whether `distance_scores` are added to the attention scores."""
         return self.config.position_embedding_type != "absolute"
 
-    def distance_scores(self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    def distance_scores(
+        self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor, tokens: FlatTokens
+    ) -> torch.Tensor:
         """Return what relative positions add to the scaled scores, `(S, A, L, L)`.
 
         `relative_key` adds query · e(i - j), `relative_key_query` adds key · e(i - j) too; both before the scaling.

@@ -1,7 +1,7 @@
 """The blocks of every encoder, over flat tokens: embeddings, layers, pooler; and the modules of heads."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ class EncoderEmbeddings(nn.Module):
     Positions start at `first_position`; the row `position_padding` of their table stays zero.
     """
 
-    has_token_types: ClassVar[bool] = True
+    has_token_types: bool = True
 
     def __init__(
         self, config: EncoderConfig, width: int, first_position: int = 0, position_padding: int | None = None
@@ -69,6 +69,7 @@ class EncoderEmbeddings(nn.Module):
             self.position_embeddings = nn.Embedding(
                 config.max_position_embeddings, width, padding_idx=position_padding
             )
+        self.has_token_types = self.has_token_types and config.type_vocab_size > 0
         if self.has_token_types:
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
@@ -134,9 +135,9 @@ class EncoderAttention(nn.Module):
         self.self = self_attention(config)
         self.output = EncoderOutput(config, config.hidden_size)
 
-    def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`."""
-        context, _ = self.self(hidden_states, tokens, output_attentions)
+    def forward(self, hidden_states: torch.Tensor, *inputs: Any) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`; `inputs` as of the self-attention."""
+        context, _ = self.self(hidden_states, *inputs)
         return self.output(context, hidden_states)
 
 
@@ -163,10 +164,10 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.output = EncoderOutput(config, config.intermediate_size, activation(config.hidden_act))
 
     def forward(
-        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False, *inputs: Any
     ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`."""
-        hidden_states = self.attention(hidden_states, tokens, output_attentions)
+        """`(N, D)` -> `(N, D)`; `inputs` are others of a family's self-attention."""
+        hidden_states = self.attention(hidden_states, tokens, output_attentions, *inputs)
         return in_chunks(lambda states: self.output(self.intermediate(states), states), hidden_states, self.chunk_size)
 
 

@@ -81,6 +81,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
     TOKENIZER_CLASS: ClassVar[str] = ""
     SUBMODELS: ClassVar[tuple[str, ...]] = ()  # folders of a checkpoint with other models that were trained with it
     ABSENT: ClassVar[dict[str, str]] = {}  # BERT's fields that are none here -> why; refused with other values
+    LEAST_TYPES: ClassVar[int] = 1  # `type_vocab_size`
     LIMITS_LENGTH: ClassVar[bool] = True  # whether `max_position_embeddings` is the most that can be read
     PHASE_FIELDS: ClassVar[tuple[str, ...]] = ()  # that a phase of a run may change: none that decides a shape
     STUDENT_OF: ClassVar[tuple[str, ...]] = ()  # families whose students are of this one by default
@@ -141,8 +142,8 @@ class EncoderConfig(transformers.PreTrainedConfig):
         self._require("hidden_act", self.hidden_act in ACT2FN, f"must be one of {', '.join(ACT2FN)}")
         is_known = self.position_embedding_type in POSITION_EMBEDDING_TYPES
         self._require("position_embedding_type", is_known, f"must be one of {', '.join(POSITION_EMBEDDING_TYPES)}")
-        for name in ("max_position_embeddings", "type_vocab_size"):
-            self._require(name, getattr(self, name) > 0, "must be at least 1")
+        for name, least in (("max_position_embeddings", 1), ("type_vocab_size", self.LEAST_TYPES)):
+            self._require(name, getattr(self, name) >= least, f"must be at least {least}")
         is_id = self.pad_token_id is None or 0 <= self.pad_token_id < self.vocab_size
         self._require("pad_token_id", is_id, f"must be an id below vocab_size={self.vocab_size}, or None")
 

@@ -239,21 +239,30 @@ class EncoderForTokenPrediction(EncoderHead):
         if return_logits is None:
             return_logits = labels is None or not self.training
         if labels is None:
-            return (tokens.pad(self.mlm_head(hidden_states)) if return_logits else None), None
+            states = self.states_at(hidden_states, tokens) if return_logits else None
+            return (tokens.pad(self.mlm_head(states)) if return_logits else None), None
         padded_labels, labels = labels, tokens.flatten(labels.to(hidden_states.device))
         if torch.compiler.is_compiling():  # a graph of fixed shapes cannot select the predicted tokens
-            scores = self.mlm_head(hidden_states)
+            scores = self.mlm_head(self.states_at(hidden_states, tokens))
             return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
         predicted = places_of(labels != IGNORED, on_host(padded_labels) != IGNORED)
         labels = labels.index_select(0, predicted)
         if return_logits:
-            scores = self.mlm_head(hidden_states)
+            scores = self.mlm_head(self.states_at(hidden_states, tokens))
             return tokens.pad(scores), classification_sums(scores.index_select(0, predicted), labels)
-        hidden_states = hidden_states.index_select(0, predicted)
+        return None, self.prediction_sums(self.states_at(hidden_states, tokens, predicted), labels)
+
+    def states_at(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, places: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return what the head reads at some of the tokens, `(P,)`, or at all: `(N, D)` -> `(P, D)`."""
+        return hidden_states if places is None else hidden_states.index_select(0, places)
+
+    def prediction_sums(self, states: torch.Tensor, labels: torch.Tensor) -> ObjectiveSums:
+        """Return the sums of the MLM objective of what `states_at` returned, `(P, D)`, and its labels, `(P,)`."""
         if not is_bare(self.mlm_head):
-            return None, classification_sums(self.mlm_head(hidden_states), labels)
-        transformed = self.mlm_head.transform(hidden_states)
-        return None, linear_classification_sums(transformed, self.get_output_embeddings(), labels)
+            return classification_sums(self.mlm_head(states), labels)
+        return linear_classification_sums(self.mlm_head.transform(states), self.get_output_embeddings(), labels)
 
 
 class EncoderForMaskedLM(EncoderForTokenPrediction):

@@ -112,8 +112,10 @@ class RotarySelfAttention(EncoderSelfAttention):
         """Return whether the window hides tokens of a sequence."""
         return self.window is not None and tokens.longest > self.window + 1
 
-    def distance_scores(self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Return what hides the tokens outside of the window, `(S, 1, L, L)`; `columns` are `(S, L)`."""
+    def distance_scores(
+        self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor, tokens: FlatTokens
+    ) -> torch.Tensor:
+        """Return what hides the tokens outside of the window, `(S, 1, L, L)`; arguments as in the base class."""
         is_hidden = (columns[:, None, :, None] - columns[:, None, None, :]).abs() > self.window
         return query.new_zeros(is_hidden.shape).masked_fill(is_hidden, torch.finfo(query.dtype).min)
 
@@ -167,8 +169,7 @@ def _blocks(tokens: FlatTokens, window: int, like: torch.Tensor) -> tuple[torch.
             bounds = torch.arange(tokens.batch_size + 1, device=device) * tokens.row_length
         lengths = bounds.diff()
         blocks_each = (lengths + window - 1) // window
-        numbers = torch.arange(len(lengths), device=device)
-        sequences = numbers.repeat_interleave(lengths, output_size=total)  # no wait
+        sequences = tokens.of_tokens(torch.arange(len(lengths), device=device))
         firsts = (blocks_each.cumsum(0) - blocks_each) * window - bounds[:-1]
         places = torch.arange(total, device=device) + firsts[sequences]
         # Of the grid: which sequence, -1 for none, with a block of none at either end, and the position.

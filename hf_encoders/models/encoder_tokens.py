@@ -142,8 +142,10 @@ class FlatTokens:
         return first * (self.cu_seq_lens.diff() > 0)[:, None]
 
     def of_tokens(self, of_sequences: torch.Tensor) -> torch.Tensor:
-        """Repeat for each token what its sequence has, in a packed row: `(S,)` -> `(N,)`."""
-        return of_sequences.repeat_interleave(self.cu_seq_lens.diff(), output_size=self.row_length)  # no wait
+        """Repeat for each token what its sequence has: `(S, *)` -> `(N, *)`."""
+        if self.cu_seq_lens is None:
+            return of_sequences.repeat_interleave(self.row_length, dim=0)
+        return of_sequences.repeat_interleave(self.cu_seq_lens.diff(), dim=0, output_size=self.num_tokens)  # no wait
 
     def columns(self, device: torch.device) -> torch.Tensor:
         """Return the column of each flat token in its row (in its sequence, when packed), from 0: `(N,)`."""

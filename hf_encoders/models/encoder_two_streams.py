@@ -89,7 +89,7 @@ def make_streams(
     columns = tokens.columns(device)
     places, most = None, 0
     if queries is not None and len(queries):
-        sequences = _sequence_of_tokens(tokens, device).index_select(0, queries)
+        sequences = tokens.of_tokens(torch.arange(tokens.num_sequences, device=device)).index_select(0, queries)
         most = int(query_counts.max())
         first = (query_counts.cumsum(0) - query_counts).to(device, non_blocking=device.type == "cuda")
         places = sequences * most + torch.arange(len(queries), device=device) - first.index_select(0, sequences)
@@ -128,14 +128,6 @@ def count_queries(tokens: FlatTokens, queries: torch.Tensor) -> torch.Tensor:
         return queries.sum(dim=1)
     before = nn.functional.pad(queries.flatten().cumsum(0), (1, 0))
     return before[nn.functional.pad(torch.tensor(tokens.sequence_lengths).cumsum(0), (1, 0))].diff()
-
-
-def _sequence_of_tokens(tokens: FlatTokens, device: torch.device) -> torch.Tensor:
-    """Return the index of the sequence that each flat token is in, `(N,)`."""
-    if tokens.is_packed:
-        return tokens.of_tokens(torch.arange(tokens.num_sequences, device=device))
-    rows = torch.arange(tokens.batch_size, device=device)[:, None]
-    return tokens.flatten(rows.expand(tokens.batch_size, tokens.row_length))
 
 
 def _visible_keys(tokens: FlatTokens, rows: int, device: torch.device) -> torch.Tensor | None:

@@ -4,14 +4,8 @@ Differs from BERT in: factorised embeddings, no pooler, a head with one score pe
 head in the embedding width, that of the generator. Leaves out: decoder use.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import nn
-from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput
-from transformers.utils.generic import can_return_tuple
 
 from .configuration_electra import HfeElectraConfig
 from .encoder_blocks import (
@@ -22,17 +16,14 @@ from .encoder_blocks import (
     SequenceSummary,
     activation,
 )
+from .encoder_detection import EncoderForTokenDetection
 from .encoder_heads import (
     EncoderForMaskedLM,
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
-    EncoderHead,
-    EncoderInputs,
-    check_labels,
 )
-from .encoder_losses import IGNORED, mean_loss
 from .encoder_models import EncoderModel, EncoderPreTrainedModel, FlatEncoderOutput
 from .encoder_tokens import FlatTokens
 
@@ -108,45 +99,6 @@ class HfeElectraForMaskedLM(EncoderForMaskedLM, HfeElectraPreTrainedModel):
 # --- the discriminator ---
 
 
-class DetectionSums(NamedTuple):
-    """`ObjectiveSums` of replaced token detection, and how many of the tokens were replaced."""
-
-    nll: torch.Tensor
-    correct: torch.Tensor
-    count: torch.Tensor
-    label_1: torch.Tensor
-
-
-def detection_sums(scores: torch.Tensor, labels: torch.Tensor) -> DetectionSums:
-    """Sum the cross-entropy over tokens; `scores` `(N,)`, `labels` `(N,)` 1 = replaced, 0 = not, -100 = none."""
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    is_item, is_replaced = labels != IGNORED, labels == 1
-    nll = nn.functional.binary_cross_entropy_with_logits(
-        scores, is_replaced.to(scores.dtype), weight=is_item.to(scores.dtype), reduction="sum"
-    )
-    correct = ((scores.detach() > 0) == is_replaced) & is_item
-    return DetectionSums(nll, correct.sum(), is_item.sum(), is_replaced.sum())
-
-
-@dataclass
-class HfeElectraForPreTrainingOutput(ModelOutput):
-    """Output of the discriminator.
-
-    Args:
-        loss (`torch.Tensor` of shape `()`, *optional*): when `labels` are given.
-        logits (`torch.Tensor` of shape `(B, T)`): scores, above 0 for a token predicted to be replaced; zero at
-            padding.
-        hidden_states, attentions: as in transformers.
-        rtd (`DetectionSums`, *optional*): sums over this call's tokens; `nll` with gradient.
-    """
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-    rtd: DetectionSums | None = None
-
-
 class ElectraDiscriminatorPredictions(nn.Module):
     """Dense, activation and one score."""
 
@@ -161,40 +113,15 @@ class ElectraDiscriminatorPredictions(nn.Module):
         return self.dense_prediction(self.activation(self.dense(hidden_states))).squeeze(-1)
 
 
-class HfeElectraForPreTraining(EncoderHead, HfeElectraPreTrainedModel):
+class HfeElectraForPreTraining(EncoderForTokenDetection, HfeElectraPreTrainedModel):
     """ELECTRA with the head that it is pre-trained with, the discriminator: was this token replaced?"""
-
-    loss_terms = {"rtd": "labels"}
 
     def _add_head(self) -> None:
         self.discriminator_predictions = ElectraDiscriminatorPredictions(self.config)
 
-    @can_return_tuple
-    def forward(
-        self,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[EncoderInputs],
-    ) -> HfeElectraForPreTrainingOutput:
-        r"""Tell replaced tokens from original ones.
-
-        Args:
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): 1 where a token was replaced, 0 where not, -100
-                where neither counts. Padding never does.
-            num_items_in_batch (*optional*): tokens that count in the whole batch, over accumulation steps and
-                processes; None means in this call.
-            kwargs: `EncoderInputs`, and other arguments of the base model.
-        """
-        rows = kwargs.get("input_ids" if kwargs.get("inputs_embeds") is None else "inputs_embeds")
-        check_labels("labels", labels, rows.shape[:2], "two classes", 2)
-        outputs = self.encode(**kwargs)
-        mask = kwargs.get("attention_mask")
-        if labels is not None and mask is not None and mask.shape == labels.shape:
-            labels = labels.masked_fill(mask == 0, IGNORED)
-        scores = self.discriminator_predictions(outputs.last_hidden_state)
-        rtd = None if labels is None else detection_sums(scores, outputs.tokens.flatten(labels.to(scores.device)))
-        logits, loss = outputs.tokens.pad(scores), mean_loss(rtd, num_items_in_batch)
-        return HfeElectraForPreTrainingOutput(loss=loss, logits=logits, rtd=rtd, **outputs.recorded)
+    def detection_scores(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """Return one score per token, `(N,)`."""
+        return self.discriminator_predictions(outputs.last_hidden_state)
 
 
 # --- heads for fine-tuning ---

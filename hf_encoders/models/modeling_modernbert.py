@@ -208,8 +208,7 @@ def mean_of_each_sequence(tokens: FlatTokens, flat: torch.Tensor) -> torch.Tenso
         is_real = tokens.attention_mask[..., None].to(rows.dtype)
         return (rows * is_real).sum(dim=1) / is_real.sum(dim=1).clamp(min=1)
     lengths = tokens.cu_seq_lens.diff()
-    numbers = torch.arange(len(lengths), device=flat.device)
-    sequences = numbers.repeat_interleave(lengths, output_size=flat.shape[0])  # no wait
+    sequences = tokens.of_tokens(torch.arange(len(lengths), device=flat.device))
     sums = flat.new_zeros(len(lengths), flat.shape[1]).index_add(0, sequences, flat)
     return sums / lengths.clamp(min=1)[:, None]
 

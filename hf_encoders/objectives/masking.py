@@ -38,7 +38,7 @@ UNITS: dict[str, Callable[[PreTrainedTokenizerBase, "Masking"], Callable[[Text],
     "entity": partial(PreparedUnits, "entity"),
 }
 CHOICES = {
-    "num_masked": ("rounded", "nearest", "bernoulli"),
+    "num_masked": ("rounded", "nearest", "bernoulli", "windows"),
     "replacement_per": ("token", "word", "unit"),
     "random_tokens": ("ordinary", "ordinary_and_mask", "any"),
 }
@@ -68,7 +68,8 @@ class Masking:
             and `"entity"`, drawn for each example: `{"word": 0.5, "entity": 0.5}`.
         num_masked (`str`, *optional*, defaults to `"rounded"`): Number to mask in an example: `"rounded"`, the share,
             rounded up or down at random so that it is right on average; `"nearest"`, rounded half to even;
-            `"bernoulli"`, each token or word independently.
+            `"bernoulli"`, each token or word independently; `"windows"`, one token of each window of
+            `1 / mask_probability` tokens, rounded down, from the first on until `max_predictions` (DeBERTa v3).
         at_least_one (`bool`, *optional*, defaults to `True`): Whether that number is at least one.
         max_predictions (`int`, *optional*): Most predicted tokens in an example.
         pass_over_long_words (`bool`, *optional*, defaults to `False`): False chooses every word, phrase or entity with
@@ -192,6 +193,10 @@ class Masking:
             raise ValueError("replacement_per='word' needs units of words: set unit, or units without 'token'.")
         if self.similar_replace_probability and self.replacement_per != "word":
             raise ValueError("similar_replace_probability replaces words: set replacement_per='word' and unit='word'.")
+        if self.num_masked == "windows" and (self.levels != {"token": 1.0} or power is not None):
+            raise ValueError(
+                "num_masked='windows' chooses tokens, each as likely: leave unit and frequency_power out."
+            )
         if power is not None and (self.levels != {"token": 1.0} or is_bernoulli or self.mask_special_tokens):
             raise ValueError(
                 f"frequency_power={power} samples a number of ordinary tokens: it needs unit='token', "
@@ -309,6 +314,19 @@ def choose_in_window(order: np.ndarray, lengths: np.ndarray, limit: int, start: 
     ends = lengths.cumsum()
     middles = ends - lengths + lengths // 2
     return order[(middles - start) % ends[-1] < limit]
+
+
+def choose_in_windows(number: int, width: int, random: np.random.Generator) -> np.ndarray:
+    """Choose one token of each window of `width` tokens, the last of which may be shorter.
+
+    `mask_tokens` of `NGramMaskGenerator` in `DeBERTa/apps/tasks/mlm_task.py` of microsoft/DeBERTa, of single tokens.
+
+    >>> choose_in_windows(14, 6, np.random.default_rng(0)).tolist()
+    [3, 7, 12]
+    """
+    firsts = np.arange(0, number, width)
+    sizes = np.minimum(width, number - firsts)
+    return firsts + (random.random(len(firsts)) * sizes).astype(np.int64)
 
 
 def choose_runs(order: np.ndarray, sizes: np.ndarray, lengths: np.ndarray, ends: np.ndarray, limit: int) -> list[int]:
@@ -482,6 +500,8 @@ class Masker:
 
     def _choose_tokens(self, ids: np.ndarray, length: int, rate: float, random: np.random.Generator) -> np.ndarray:
         """Return the indices of the predicted ones of C candidates, `(P,)`: those with the lowest random numbers."""
+        if self.masking.num_masked == "windows":
+            return choose_in_windows(len(ids), int(1 / rate), random)[: self.masking.max_predictions]
         if self.masking.num_masked == "bernoulli":
             draws = random.random(len(ids))
             number = self._bounded(np.count_nonzero(draws < rate), length)

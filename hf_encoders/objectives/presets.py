@@ -99,6 +99,15 @@ ELECTRA_MASKING = {
     "random_replace_probability": 0.0,
 }
 
+# DeBERTa v3: `NGramMaskGenerator` in `DeBERTa/apps/tasks/mlm_task.py` of microsoft/DeBERTa with `max_gram` 1, for the
+# 512 tokens of the published models.
+DEBERTA_MASKING = {
+    "num_masked": "windows",
+    "mask_replace_probability": 1.0,
+    "random_replace_probability": 0.0,
+    "max_predictions": 80,
+}
+
 # facebookresearch/XLM, `StreamDataset`; for the released models at max_length 256 (`bptt`).
 XLM_BLOCKS = {"cross_documents": True, "sentence_separators": True, "whole_sentences": False}
 # fairseq, task `multilingual_masked_lm`: `--sample-break-mode complete` is its default too.

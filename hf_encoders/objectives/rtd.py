@@ -1,4 +1,8 @@
-"""Replaced token detection (ELECTRA, https://arxiv.org/abs/2003.10555, section 2): a generator and a discriminator."""
+"""Replaced token detection (ELECTRA, https://arxiv.org/abs/2003.10555, section 2): a generator and a discriminator.
+
+They share all embeddings, as in ELECTRA, or the tables that detection trains a difference from and does not change
+(DeBERTa v3, https://arxiv.org/abs/2111.09543, section 3.2).
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,12 +12,13 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from hf_encoders.inputs import first_line
+from hf_encoders.inputs import first_line, is_number
 from hf_encoders.loading import load_own_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_losses import ObjectiveSums, chunk_scores, normalised, pair_share_of_batch
@@ -30,6 +35,11 @@ from hf_encoders.registration import config_class_of
 GENERATOR_FOLDER = "generator"  # of a checkpoint, `SUBMODELS` of its configuration
 # The weight of the discriminator's loss next to the generator's (paper, section 3.2 and table 6).
 DETECTED_TOKENS = LossTerm("rtd", "tokens, original or replaced", weight=50.0, task="token-classification")
+SHARING = ("all", "gdes", "none")  # of embeddings: all of them, tables with a difference, nothing
+# The tables that have one, and the file of a checkpoint with it (`fw_hook` in `DeBERTa/apps/tasks/rtd_task.py` of
+# microsoft/DeBERTa); a sum with the generator's table, which the discriminator is saved with, would be rounded.
+DISENTANGLED = ("word_embeddings", "position_embeddings")
+DIFFERENCES_FILE = "embedding_differences.safetensors"
 
 
 @dataclass
@@ -37,8 +47,8 @@ class ReplacedTokenDetectionOutput(ModelOutput):
     """Output of `ReplacedTokenDetectionModel`.
 
     Args:
-        loss (`torch.Tensor` of shape `()`, *optional*): that of masked tokens and 50 times that of detection, each
-            over its own tokens; when `labels` are given.
+        loss (`torch.Tensor` of shape `()`, *optional*): that of masked tokens and that of detection times its weight,
+            each over its own tokens; when `labels` are given.
         logits (`torch.Tensor` of shape `(B, T)`): the discriminator's scores.
         mlm (`ObjectiveSums`, *optional*): sums over the generator's predicted tokens; `nll` with gradient.
         rtd (`DetectionSums`, *optional*): sums over all tokens; `nll` with gradient.
@@ -52,8 +62,27 @@ class ReplacedTokenDetectionOutput(ModelOutput):
     corrupted_ids: torch.Tensor | None = None
 
 
+class DisentangledEmbedding(nn.Embedding):
+    """A discriminator's table: the generator's, without a gradient to it, and a difference, which is trained.
+
+    Args:
+        table (`nn.Embedding`): The generator's.
+        difference (`torch.Tensor`, *optional*): To begin with; None is zero.
+    """
+
+    def __init__(self, table: nn.Embedding, difference: torch.Tensor | None = None):
+        difference = torch.zeros_like(table.weight) if difference is None else difference
+        super().__init__(*table.weight.shape, padding_idx=table.padding_idx, _weight=difference.detach())
+        self._is_hf_initialized = True  # transformers would draw it
+        self.tables = (table,)  # no part of this module
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """`(...)` -> `(..., E)`."""
+        return nn.functional.embedding(ids, self.tables[0].weight.detach()) + super().forward(ids)
+
+
 class ReplacedTokenDetectionModel(PreTrainedModel):
-    """Generator and discriminator, trained together; they share all embeddings (paper, section 3.2).
+    """Generator and discriminator, trained together.
 
     The generator predicts masked tokens. A sample from its scores takes the place of each, and the discriminator tells
     the samples that differ from the original tokens from all other tokens. Sampling has no gradient.
@@ -63,31 +92,60 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
     Args:
         config (`EncoderConfig`): The discriminator's, of a family whose configuration has `generator_config()`.
         discriminator, generator (`PreTrainedModel`, *optional*): Trained ones to continue with; None makes new ones.
+        embedding_sharing (`str`, *optional*): `all` (ELECTRA, section 3.2: all embeddings), `gdes` (DeBERTa v3,
+            section 3.2.3: the tables of words and positions are the generator's, without a gradient to it, and a
+            difference of the discriminator's own) or `none`; None means as the family was published.
+        detection_weight (`float`, *optional*, defaults to 50): Of the loss of detection.
+
+    Unless all embeddings are shared, no weight has a gradient of both losses, and `PreTrainingTrainer` clips the
+    gradients of the two models each by its own norm: with Adam, one step is that of two optimizers.
     """
 
     base_model_prefix = "discriminator"
     supports_gradient_checkpointing = True
     _supports_flash_attn = _supports_sdpa = _supports_flex_attn = _supports_attention_backend = True
     loss_terms = {"mlm": "labels", "rtd": "input_ids"}
-    loss_weights = {"rtd": DETECTED_TOKENS.weight}
 
     def __init__(
         self,
         config: EncoderConfig,
         discriminator: PreTrainedModel | None = None,
         generator: PreTrainedModel | None = None,
+        embedding_sharing: str | None = None,
+        detection_weight: float = DETECTED_TOKENS.weight,
     ):
         super().__init__(config)
         discriminator_class, generator_class = classes_of(type(config))
+        options = ReplacedTokenDetectionOptions(embedding_sharing, detection_weight)
+        self.embedding_sharing = options.embedding_sharing or config.EMBEDDING_SHARING
+        self.loss_weights = {DETECTED_TOKENS.name: options.detection_weight}
         self.discriminator = discriminator or discriminator_class(config)
         self.generator = generator or generator_class(config.generator_config())
-        self.share_embeddings()
+        self.share_embeddings(are_trained=discriminator is not None)
         self.post_init()
 
-    def share_embeddings(self) -> None:
-        """Give the generator the discriminator's embeddings, and its projection the table in them."""
-        self.generator.base_model.embeddings = self.discriminator.base_model.embeddings
-        self.generator.tie_weights()
+    def share_embeddings(self, are_trained: bool) -> None:
+        """Give the generator the discriminator's embeddings, or the discriminator differences from its tables."""
+        mine, its = (model.base_model for model in (self.discriminator, self.generator))
+        if self.embedding_sharing == "all":
+            its.embeddings = mine.embeddings
+            self.generator.tie_weights()
+        for name in self.disentangled:
+            table, ours = getattr(its.embeddings, name), getattr(mine.embeddings, name)
+            difference = ours.weight - table.weight if are_trained else None
+            setattr(mine.embeddings, name, DisentangledEmbedding(table, difference))
+
+    @property
+    def disentangled(self) -> list[str]:
+        """Return the names of the discriminator's tables that are differences from the generator's."""
+        if self.embedding_sharing != "gdes":
+            return []
+        return [name for name in DISENTANGLED if hasattr(self.discriminator.base_model.embeddings, name)]
+
+    @property
+    def clipped_apart(self) -> tuple[PreTrainedModel, ...]:
+        """Return the models whose gradients are clipped each by its own norm; none where they share weights."""
+        return () if self.embedding_sharing == "all" else self.trained_models
 
     @property
     def trained_models(self) -> tuple[PreTrainedModel, ...]:
@@ -99,8 +157,8 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         return [(3, self.generator.config, predicted), (3, self.discriminator.config, 0)]
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the word embeddings of both."""
-        return self.discriminator.get_input_embeddings()
+        """Return the word embeddings of both; those of the generator, where they differ."""
+        return self.generator.get_input_embeddings()
 
     def get_output_embeddings(self) -> nn.Module:
         """Return the generator's projection to the vocabulary."""
@@ -109,6 +167,14 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize as in transformers, for both: the generator has the projection, and they share the embeddings."""
         embeddings = self.generator.resize_token_embeddings(*args, **kwargs)
+        if self.embedding_sharing == "none":
+            self.discriminator.resize_token_embeddings(*args, **kwargs)
+        elif self.embedding_sharing == "gdes":
+            before = self.discriminator.get_input_embeddings().weight
+            difference = torch.zeros_like(embeddings.weight)
+            rows = min(len(before), len(difference))
+            difference[:rows] = before[:rows].detach()
+            self.discriminator.set_input_embeddings(DisentangledEmbedding(embeddings, difference))
         self.config.vocab_size = self.discriminator.config.vocab_size = self.generator.config.vocab_size
         return embeddings
 
@@ -148,27 +214,29 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             raise ValueError(f"random_bits is {problem}, and labels have shape {tuple(labels.shape)}: {remedy}.")
         check_ids("random_bits", random_bits, 2**32, "their range", remedy)
         outputs = self.generator.encode(input_ids, *inputs, token_labels=labels, **kwargs)
-        _, mlm = self.generator.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits=False)
-        is_predicted = labels != IGNORED
+        is_predicted, flatten = labels != IGNORED, outputs.tokens.flatten
+        predicted = places_of(flatten(is_predicted), on_host(labels) != IGNORED)
+        states = self.generator.states_at(outputs.last_hidden_state, outputs.tokens, predicted)
+        mlm = self.generator.prediction_sums(states, flatten(labels).index_select(0, predicted))
+        samples = self._samples(states, flatten(random_bits).index_select(0, predicted))
         originals = torch.where(is_predicted, labels, input_ids)
-        corrupted = originals.masked_scatter(is_predicted, self._samples(outputs, labels, random_bits))
+        corrupted = originals.masked_scatter(is_predicted, samples)
         is_replaced = (corrupted != originals).long()
         keep_on_host({"labels": is_replaced, "input_ids": corrupted})
         detection = self.discriminator(corrupted, *inputs, labels=is_replaced, **kwargs)
         loss = normalised(mlm.nll, mlm.count, num_items_in_batch)
-        loss = loss + DETECTED_TOKENS.weight * pair_share_of_batch(detection.rtd, mlm, num_items_in_batch)
+        loss = loss + self.loss_weights[DETECTED_TOKENS.name] * pair_share_of_batch(
+            detection.rtd, mlm, num_items_in_batch
+        )
         return ReplacedTokenDetectionOutput(loss, detection.logits, mlm, detection.rtd, corrupted)
 
     @torch.no_grad()
-    def _samples(self, outputs: Any, labels: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
-        """Sample tokens in place of the predicted ones, `(P,)`, without holding more than a chunk of scores."""
-        predicted = places_of(outputs.tokens.flatten(labels != IGNORED), on_host(labels) != IGNORED)
-        hidden_states = outputs.last_hidden_state.index_select(0, predicted)
-        random_bits = outputs.tokens.flatten(random_bits).index_select(0, predicted)
-        head, size = self.generator.mlm_head, max(1, chunk_scores(labels.device) // self.config.vocab_size)
+    def _samples(self, states: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
+        """Sample a token for each state that the head reads, `(P, D)` -> `(P,)`, holding a chunk of scores at most."""
+        head, size = self.generator.mlm_head, max(1, chunk_scores(states.device) // self.config.vocab_size)
         samples = []
-        for states, bits in zip(hidden_states.split(size), random_bits.split(size), strict=True):
-            scores = head(states)
+        for chunk, bits in zip(states.split(size), random_bits.split(size), strict=True):
+            scores = head(chunk)
             samples.append(sampled_tokens(scores.to(torch.promote_types(scores.dtype, torch.float32)), bits))
         return torch.cat(samples)
 
@@ -179,11 +247,20 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
     ) -> None:
         """Save the discriminator, and the generator in its folder `generator`; arguments as in transformers.
 
+        Tables that are differences are saved as what they stand for, and the differences next to the generator.
+
         Raises:
             ValueError: for `push_to_hub`, which would push the discriminator alone.
         """
         if kwargs.get("push_to_hub"):
             raise ValueError("push_to_hub: save the folder, then push both models with `hf-encoders publish`.")
+        differences = {}
+        if self.disentangled:
+            state_dict = dict(self.state_dict() if state_dict is None else state_dict)
+        for name in self.disentangled:
+            path = f"{self.discriminator.base_model_prefix}.embeddings.{name}.weight"
+            differences[name] = state_dict[f"discriminator.{path}"]
+            state_dict[f"discriminator.{path}"] = differences[name] + state_dict[f"generator.{path}"]
         for start, model, folder in (
             ("generator.", self.generator, Path(save_directory, GENERATOR_FOLDER)),
             ("discriminator.", self.discriminator, Path(save_directory)),
@@ -192,10 +269,17 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             if state_dict is not None:
                 weights = {key.removeprefix(start): state_dict[key] for key in state_dict if key.startswith(start)}
             model.save_pretrained(folder, state_dict=weights, **kwargs)
+        if differences and kwargs.get("is_main_process", True):
+            differences = {name: value.detach().contiguous().cpu() for name, value in differences.items()}
+            save_file(differences, Path(save_directory, GENERATOR_FOLDER, DIFFERENCES_FILE))
 
     @classmethod
     def from_pretrained(
-        cls, source: str | os.PathLike, generator: str | os.PathLike | None = None, **kwargs: Any
+        cls,
+        source: str | os.PathLike,
+        generator: str | os.PathLike | None = None,
+        embedding_sharing: str | None = None,
+        **kwargs: Any,
     ) -> "ReplacedTokenDetectionModel":
         """Load a discriminator and its generator, in eval mode.
 
@@ -203,6 +287,7 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             source (`str` or `os.PathLike`): Folder or name on the Hub of the discriminator.
             generator (`str` or `os.PathLike`, *optional*): That of the generator; None means the folder `generator`
                 in `source`.
+            embedding_sharing (`str`, *optional*): As in the class.
             kwargs: As in transformers.
 
         Raises:
@@ -221,14 +306,17 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             remedy = f"give the generator that {source} was trained with, generator=..."
             raise ValueError(f"generator: {where} cannot be loaded ({first_line(error)}): {remedy}.") from error
         tables, twins = (model.base_model.embeddings.state_dict() for model in (discriminator, trained_generator))
-        if tables.keys() != twins.keys() or not all(torch.equal(tables[name], twins[name]) for name in tables):
+        are_equal = tables.keys() == twins.keys() and all(torch.equal(tables[name], twins[name]) for name in tables)
+        if (embedding_sharing or config_class.EMBEDDING_SHARING) == "all" and not are_equal:
             raise ValueError(
                 f"the embeddings of {source} and of its generator, {generator or GENERATOR_FOLDER}, differ: give the "
                 "generator that it was trained with."
             )
         config = discriminator.config
-        config.generator_size = trained_generator.config.hidden_size / config.hidden_size
-        return cls(config, discriminator, trained_generator).eval()
+        config.set_generator(trained_generator.config)
+        model = cls(config, discriminator, trained_generator, embedding_sharing).eval()
+        model.load_differences(Path(source, GENERATOR_FOLDER) if generator is None else Path(generator))
+        return model
 
     def load_folder(self, folder: str | os.PathLike) -> None:
         """Load the weights that `save_pretrained` wrote, into this model.
@@ -238,6 +326,18 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         """
         for model, path in ((self.discriminator, Path(folder)), (self.generator, Path(folder, GENERATOR_FOLDER))):
             load_own_weights(model, path)
+        if not self.load_differences(Path(folder, GENERATOR_FOLDER)) and self.disentangled:
+            raise ValueError(f"{folder} has no {GENERATOR_FOLDER}/{DIFFERENCES_FILE}: resume the run that wrote it.")
+
+    @torch.no_grad()
+    def load_differences(self, folder: Path) -> bool:
+        """Load the differences of tables that a folder has, exact as they were; return whether it has them."""
+        file = folder / DIFFERENCES_FILE
+        if not (self.disentangled and file.is_file()):
+            return False
+        for name, difference in load_file(file).items():
+            getattr(self.discriminator.base_model.embeddings, name).weight.copy_(difference)
+        return True
 
 
 def _loaded(model_class: type[PreTrainedModel], source: str | os.PathLike, options: dict[str, Any]) -> PreTrainedModel:
@@ -329,15 +429,49 @@ class DataCollatorForReplacedTokenDetection(DataCollatorForMaskedLM):
         return {**super().arguments(example, row), "random_bits": random.integers(2**32, size=len(row["input_ids"]))}
 
 
+@dataclass(frozen=True)
+class ReplacedTokenDetectionOptions:
+    """Options of the objective.
+
+    Args:
+        embedding_sharing (`str`, *optional*): What generator and discriminator share: `all`, `gdes` or `none`, as in
+            `ReplacedTokenDetectionModel`; None means as the family was published.
+        detection_weight (`float`, *optional*, defaults to 50): Of the loss of detection, above 0.
+    """
+
+    embedding_sharing: str | None = None
+    detection_weight: float = DETECTED_TOKENS.weight
+
+    def __post_init__(self):
+        if self.embedding_sharing not in (None, *SHARING):
+            raise ValueError(f"embedding_sharing={self.embedding_sharing!r} must be one of {', '.join(SHARING)}.")
+        if not (is_number(self.detection_weight) and self.detection_weight > 0):
+            raise ValueError(f"detection_weight={self.detection_weight!r} must be above 0; the papers use 50.")
+
+
 class ReplacedTokenDetection(MaskedLanguageModelling):
-    """A generator predicts masked tokens, and a discriminator finds its samples among all tokens."""
+    """A generator predicts masked tokens, and a discriminator finds its samples among all tokens.
+
+    Args:
+        options: As of `ReplacedTokenDetectionOptions`.
+    """
 
     name = "rtd"
     terms = (MASKED_TOKENS, DETECTED_TOKENS)
+    auto_class = "AutoModelForPreTraining"
     collator_class = DataCollatorForReplacedTokenDetection
     default_masking = REPLACEMENT
+    options_class = ReplacedTokenDetectionOptions
     fills_masks = False
     is_in_transformers = False
+
+    def __init__(self, **options: Any):
+        self.options = ReplacedTokenDetectionOptions(**options)
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """Weight of each loss term."""
+        return {**super().loss_weights, DETECTED_TOKENS.name: self.options.detection_weight}
 
     def find_model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
         """Return the pair of models, and what the family has no head for."""
@@ -347,20 +481,38 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         return None, ["replaced tokens"]
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
-        """Return both models with fresh weights."""
-        return ReplacedTokenDetectionModel(config)
+        """Return both models with fresh weights, or those of the checkpoint."""
+        options = vars(self.options)
+        if self.initial is None or torch.get_default_device().type == "meta":
+            return ReplacedTokenDetectionModel(config, **options)
+        discriminator, trained_generator = super().new_model(config), self._generator(self.initial)
+        discriminator.config.set_generator(trained_generator.config)
+        model = ReplacedTokenDetectionModel(discriminator.config, discriminator, trained_generator, **options)
+        model.new_weights = frozenset(f"discriminator.{name}" for name in discriminator.new_weights)
+        model.unused_weights = discriminator.unused_weights
+        if (file := self.initial.file(f"{GENERATOR_FOLDER}/{DIFFERENCES_FILE}")) is not None:
+            model.load_differences(file.parent)
+        return model
 
     def of_checkpoint(self, initial: Any) -> "ReplacedTokenDetection":
-        """Refuse: a checkpoint is one model, and two are trained.
+        """Return the objective for models that begin as a discriminator and the generator in its folder.
 
         Raises:
-            ValueError: always, with the way to continue training both.
+            ValueError: for a checkpoint without a generator, and tables of positions that were to become longer.
         """
-        raise ValueError(
-            f"{initial.option} {initial.source!r} is one model, and objective {self.name} trains two: "
-            "ReplacedTokenDetectionModel.from_pretrained continues both, in Python (docs/electra.md); or "
-            "train mlm (--objective of adapt, a recipe of it for pretrain)."
-        )
+        if initial.file(f"{GENERATOR_FOLDER}/config.json") is None:
+            raise ValueError(
+                f"{initial.option} {initial.source!r} is one model, and objective {self.name} trains two: put its "
+                f"generator into the folder {GENERATOR_FOLDER!r} of it (docs/electra.md); or train mlm (--objective "
+                "of adapt, a recipe of it for pretrain)."
+            )
+        return super().of_checkpoint(initial)
+
+    def _generator(self, initial: Any) -> PreTrainedModel:
+        """Return the checkpoint's generator, with all of its weights."""
+        folder = initial.file(f"{GENERATOR_FOLDER}/config.json").parent
+        initial.file(f"{GENERATOR_FOLDER}/model.safetensors")  # from the Hub, next to it
+        return _loaded(classes_of(type(initial.config))[1], folder, {"dtype": torch.float32})
 
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """Return the discriminator."""
@@ -373,6 +525,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         (generated,) = super().describe(collator, mask_rates, examples, logged).values()
         share = logged.get("rtd_label_1_share")
         of_them = "" if share is None else f" ({100 * share:.1f} % of the tokens)"
+        of_them += "" if self.options.embedding_sharing is None else f"; embeddings: {self.options.embedding_sharing}"
         return {
             "replaced token detection": f"all tokens, original or replaced by a generator's sample{of_them}",
             "masked language modelling, by the generator": f"{generated}; it is in the folder `{GENERATOR_FOLDER}`",

@@ -300,10 +300,11 @@ class Run:
         languages = [name for source in sources.values() for name in source.languages]
         config = self.recipe.model_config(tokenizer, languages, self.initial_fields)
         sources.check_languages(config)
-        if sources.have_pairs and not config.has_position_table and config.LIMITS_LENGTH:
+        if sources.have_pairs and not (config.has_position_table or getattr(config, "rope_parameters", None)):
             raise ValueError(
-                f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
-                "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
+                f"model: a {config.model_type} of distances counts positions on through a pair of translations, where "
+                "they begin again: take one with a table of positions (leave position_embedding_type out), or leave "
+                "out the parallel corpus."
             )
         return config
 

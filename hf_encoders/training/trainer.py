@@ -181,6 +181,16 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             loss = loss * self.accelerator.num_processes  # gradients are averaged over processes
         return (loss, outputs) if return_outputs else loss
 
+    def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
+        """As in `Trainer`; of models that share no weight, each by its own norm."""
+        parts = getattr(self.model, "clipped_apart", ())
+        if not parts or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            return super()._clip_grad_norm(model)
+        norm = self.accelerator.clip_grad_norm_(model.parameters(), math.inf)  # also takes the loss's scale away
+        for part in parts:
+            nn.utils.clip_grad_norm_(part.parameters(), self.args.max_grad_norm)
+        return norm
+
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """As in `Trainer`; with copies on the CPU of what the model reads there."""
         return super()._prepare_inputs(to_device(inputs, self.args.device))

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import re
 import runpy
@@ -13,10 +14,19 @@ from unittest import mock
 
 import pytest
 import torch
+import transformers
 import yaml
 
-from hf_encoders import HfeModernBertConfig, HfeModernBertForMaskedLM
-from hf_encoders.corpus.tokenizer_training import byte_bpe_tokenizer
+from hf_encoders import (
+    HfeDebertaV2Config,
+    HfeDebertaV2ForMaskedLM,
+    HfeDebertaV2ForPreTraining,
+    HfeModernBertConfig,
+    HfeModernBertForMaskedLM,
+    ReplacedTokenDetectionModel,
+)
+from hf_encoders.cli import main
+from hf_encoders.corpus.tokenizer_training import byte_bpe_tokenizer, train_tokenizer
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -231,6 +241,48 @@ def test_examples_are_short_and_say_how_to_run_them(path):
     text = path.read_text()
     assert 60 <= len(text.splitlines()) <= 140
     assert f"python examples/{path.name}" in text
+
+
+def test_a_published_pair_of_deberta_becomes_a_folder_that_trains_on(tmp_path):
+    """Files of weights as on the Hub: both heads in the discriminator's, positions for its generator in both."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 4}
+    config = HfeDebertaV2Config(**sizes, num_attention_heads=2, initializer_range=0.3)
+    discriminator = HfeDebertaV2ForPreTraining(config).eval()
+    generator = HfeDebertaV2ForMaskedLM(config.generator_config()).eval()
+    both = {name: value for name, value in generator.state_dict().items() if "lm_head" in name or "position" in name}
+    torch.save({**both, **discriminator.state_dict()}, tmp_path / "pytorch_model.bin")
+    torch.save(generator.state_dict(), tmp_path / "pytorch_model.generator.bin")
+    published = {name: value for name, value in config.to_dict().items() if name not in ("legacy", "auto_map")}
+    (tmp_path / "config.json").write_text(json.dumps(published))
+    tokenizer = train_tokenizer(["some words", "of a text"] * 9, HfeDebertaV2Config, 40)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    arguments = ["--discriminator", "pytorch_model.bin", "--generator", "pytorch_model.generator.bin"]
+    arguments += ["--config", "config.json", "--tokenizer", "tokenizer"]
+    arguments = [value if value.startswith("--") else str(tmp_path / value) for value in arguments]
+    output = run_example("convert_deberta.py", *arguments, "--output_dir", str(tmp_path / "out"))
+    assert "4 layers, and 2 of the generator" in output
+    pair = ReplacedTokenDetectionModel.from_pretrained(tmp_path / "out")
+    ids = torch.arange(5, 25)[None]
+    assert torch.equal(pair.generator(ids).logits, generator(ids).logits)
+    torch.testing.assert_close(pair.discriminator(ids).logits, discriminator(ids).logits)
+    stock = transformers.DebertaV2Model.from_pretrained(tmp_path / "out")
+    torch.testing.assert_close(stock(ids).last_hidden_state, discriminator.deberta(ids).last_hidden_state)
+
+    (tmp_path / "text").mkdir()
+    documents = [" ".join(words) + "." for words in itertools.permutations(["some", "words", "of", "a", "text"])]
+    (tmp_path / "text" / "text.txt").write_text("\n\n".join(documents))
+    options = ["--objective", "rtd", "--max-steps", "2", "--use-cpu", "True", "--output", str(tmp_path / "adapted")]
+    assert main(["adapt", str(tmp_path / "out"), "--corpus", str(tmp_path / "text"), *options]) == 0
+    adapted = ReplacedTokenDetectionModel.from_pretrained(tmp_path / "adapted" / "model")
+    assert adapted.generator.config.num_hidden_layers == 2
+    words, before = (each.generator.get_input_embeddings().weight for each in (adapted, pair))
+    assert not torch.equal(words, before) and torch.allclose(words, before, atol=0.01)
+
+    torch.save({"deberta": SimpleNamespace()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="holds more than tensors"):
+        run_example("convert_deberta.py", *arguments, "--output_dir", str(tmp_path / "refused"))
+    assert not (tmp_path / "refused").exists()
 
 
 @pytest.mark.parametrize("composer", [True, False])

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from hf_encoders.corpus.tokenizer_training import byte_bpe_tokenizer, suffix_bpe_tokenizer, untrained_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
-from tests.families import fields_of, has_field, model_class, own_sizes
+from tests.families import HEADS_OF_OURS_ALONE, fields_of, has_field, model_class, own_sizes
 
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "and", "slept", "all", "day", "long", ".", ",")
@@ -105,8 +105,10 @@ def trusted_auto_classes(family: Family, key: str) -> list[str]:
 
 
 def has_built_in_class(family: Family, auto_class: str) -> bool:
-    """Whether transformers has a class of the family behind an Auto class: none for pre-training of ModernBERT."""
-    return family.name in getattr(transformers, auto_class)._model_mapping._model_mapping
+    """Whether transformers has a class like ours behind an Auto class: none for pre-training of ModernBERT."""
+    theirs = getattr(transformers, auto_class)._model_mapping._model_mapping.get(family.name)
+    ours = model_class(family.config_class, auto_class)
+    return theirs is not None and ours.__name__ not in HEADS_OF_OURS_ALONE
 
 
 def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:

@@ -158,7 +158,7 @@ def test_windows_cover_the_context_and_every_offset_is_of_its_token(family: Fami
     for one in found:
         assert len(one.input_ids) <= 30
         assert one.input_ids[one.null_column] == tokenizer.cls_token_id
-        has_types = family.name in ("bert", "albert", "electra", "distilbert", "xlnet")
+        has_types = family.name in ("bert", "albert", "electra", "distilbert", "xlnet", "deberta-v2")
         assert (one.token_type_ids is not None) == has_types
         assert all(offset is None or offset[1] <= len(LONG) for offset in one.offsets)
 

@@ -130,7 +130,7 @@ def test_decoders_are_refused(config_class: type[EncoderConfig], field: str) -> 
         ("num_attention_heads", 0),
         ("intermediate_size", 0),
         ("max_position_embeddings", 0),
-        ("type_vocab_size", 0),
+        ("type_vocab_size", -1),
         ("hidden_dropout_prob", 1.0),
         ("attention_probs_dropout_prob", -0.1),
         ("position_embedding_type", "rotary"),

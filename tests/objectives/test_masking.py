@@ -90,6 +90,24 @@ def test_positions_are_sampled_uniformly_without_replacement(tokenizer, length, 
     assert deviation <= 5 * np.sqrt(examples * share * (1 - share))
 
 
+def test_one_token_of_each_window_of_six_is_predicted(tokenizer):
+    """DeBERTa v3, `presets.DEBERTA_MASKING`: each of the six as likely, all masked, at most 80."""
+    masker = Masker(tokenizer, **presets.DEBERTA_MASKING)
+    ids = [CLS, *range(5, 505), SEP]  # 500 tokens that may be predicted, 84 windows
+    found = np.array(predicted_sets(masker, ids, 600)) - 1
+    assert found.shape == (600, 80)
+    assert np.array_equal(found // 6, np.tile(np.arange(80), (600, 1)))
+    shares = np.bincount((found % 6).ravel(), minlength=6) / found.size
+    assert np.abs(shares - 1 / 6).max() < 6 * (5 / 36 / found.size) ** 0.5
+    masked, labels = masker(np.array(ids), Key(0, 0, 1))
+    assert set(masked[labels != IGNORED].tolist()) == {MASK}
+    short = predicted_sets(masker, [CLS, *range(5, 13), SEP], 300)  # a window of six and one of two
+    assert {len(each) for each in short} == {2} and {each[1] for each in short} == {7, 8}
+    assert predicted_sets(masker, ids, 2, rate=0.5)[0][:2] in {(i, j) for i in (1, 2) for j in (3, 4)}
+    with pytest.raises(ValueError, match="num_masked='windows' chooses tokens.*leave unit"):
+        Masking(num_masked="windows", unit="word")
+
+
 def test_bernoulli_counts_vary_as_coins_do(tokenizer):
     ids, lengths = rows([42] * 4000)
     counts = mask(Masker(tokenizer, num_masked="bernoulli", at_least_one=False), ids, lengths).predicted

@@ -13,6 +13,7 @@ from torch import nn
 from hf_encoders import (
     DataCollatorForMaskedLM,
     HfeBertConfig,
+    HfeDebertaV2Config,
     HfeElectraConfig,
     HfeElectraForMaskedLM,
     HfeElectraForPreTraining,
@@ -20,10 +21,11 @@ from hf_encoders import (
     get_objective,
 )
 from hf_encoders.models import encoder_losses
-from hf_encoders.models.modeling_electra import detection_sums
+from hf_encoders.models.encoder_detection import detection_sums
 from hf_encoders.objectives import presets, rtd
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.rtd import (
+    DIFFERENCES_FILE,
     GENERATOR_FOLDER,
     REPLACEMENT,
     DataCollatorForReplacedTokenDetection,
@@ -371,6 +373,127 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path):
         make_model().load_folder(tmp_path)
 
 
+# --- embeddings that are not shared as a whole (DeBERTa v3) ---
+
+DEBERTA = {**TINY_MODEL, "type_vocab_size": 0, "position_buckets": 8, "initializer_range": 0.3}
+
+
+def make_deberta(embedding_sharing: str | None = None, **fields) -> ReplacedTokenDetectionModel:
+    torch.manual_seed(0)
+    config = HfeDebertaV2Config(**{**DEBERTA, **NO_DROPOUT, **fields})
+    return ReplacedTokenDetectionModel(config, embedding_sharing=embedding_sharing).eval()
+
+
+def train_a_step(model: ReplacedTokenDetectionModel, batch: dict[str, torch.Tensor]) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model(**batch).loss.backward()
+    optimizer.step()
+    model.zero_grad()
+
+
+def test_detection_has_no_gradient_in_the_tables_of_a_generator_but_in_the_differences():
+    model, batch = make_deberta(), make_batch()
+    words = model.discriminator.deberta.embeddings.word_embeddings
+    assert model.embedding_sharing == "gdes" and not words.weight.any()
+    outputs = model(**batch)
+    outputs.rtd.nll.backward(retain_graph=True)
+    assert all(one.grad is None for one in model.generator.parameters())
+    assert words.weight.grad.any() and all(one.grad is not None for one in model.discriminator.parameters())
+    before = {name: one.grad.clone() for name, one in model.discriminator.named_parameters()}
+    outputs.mlm.nll.backward()
+    assert all(one.grad.any() for one in model.generator.parameters())
+    assert all(torch.equal(one.grad, before[name]) for name, one in model.discriminator.named_parameters())
+
+
+@pytest.mark.parametrize("fields", [{}, {"position_biased_input": True, "type_vocab_size": 2}])
+def test_a_discriminator_reads_the_generators_tables_and_differences(fields):
+    """Written out: a discriminator of its own whose tables are the sums."""
+    model, batch = make_deberta(**fields), make_batch()
+    for _ in range(2):
+        train_a_step(model, batch)
+    alone = type(model.discriminator)(model.discriminator.config).eval()
+    weights = dict(model.discriminator.state_dict())
+    assert model.disentangled == ["word_embeddings", "position_embeddings"][: 1 + bool(fields)]
+    for name in model.disentangled:
+        table = model.generator.get_submodule(f"deberta.embeddings.{name}").weight
+        assert weights[f"deberta.embeddings.{name}.weight"].any()
+        weights[f"deberta.embeddings.{name}.weight"] = weights[f"deberta.embeddings.{name}.weight"] + table
+    alone.load_state_dict(weights)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    torch.testing.assert_close(model.discriminator(**inputs).logits, alone(**inputs).logits)
+
+
+@pytest.mark.parametrize("sharing", ["gdes", "none"])
+def test_a_pair_is_saved_as_transformers_reads_it_and_goes_on_bit_for_bit(sharing, tmp_path: Path):
+    model, batch = make_deberta(sharing), make_batch()
+    train_a_step(model, batch)
+    model.save_pretrained(tmp_path / "one")
+    model.save_pretrained(tmp_path / "gathered", state_dict=model.state_dict())
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    stock = transformers.DebertaV2Model.from_pretrained(tmp_path / "one")
+    real = batch["attention_mask"] == 1
+    states = model.discriminator.deberta(**inputs).last_hidden_state[real]
+    torch.testing.assert_close(stock(**inputs).last_hidden_state[real], states, atol=1e-5, rtol=1e-5)
+
+    load = ReplacedTokenDetectionModel.from_pretrained
+    others = [load(tmp_path / name, embedding_sharing=sharing) for name in ("one", "gathered")]
+    others.append(make_deberta(sharing, initializer_range=0.1))
+    others[2].load_folder(tmp_path / "one")
+    for other in others:
+        assert other.config.generator_depth == 0.5 and not other.training
+        assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+        assert torch.equal(other(**batch).loss, model(**batch).loss)
+    if sharing == "gdes":  # of published pairs, which have sums only
+        (tmp_path / "one" / GENERATOR_FOLDER / DIFFERENCES_FILE).unlink()
+        torch.testing.assert_close(load(tmp_path / "one")(**batch).loss, model(**batch).loss)
+        with pytest.raises(ValueError, match=f"has no generator/{DIFFERENCES_FILE}: resume the run"):
+            make_deberta(sharing).load_folder(tmp_path / "one")
+    assert not any(DIFFERENCES_FILE in name for name in published_files(tmp_path / "gathered"))
+
+
+@pytest.mark.parametrize("sharing", ["gdes", "none"])
+@pytest.mark.parametrize("rows", [-3, 4])
+def test_tables_that_differ_get_the_entries_of_another_vocabulary(sharing, rows):
+    model, batch = make_deberta(sharing), make_batch()
+    batch["input_ids"], batch["labels"] = batch["input_ids"].clamp(max=50), batch["labels"].clamp(max=50)
+    train_a_step(model, batch)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        before = model(**inputs).logits
+    model.resize_token_embeddings(model.config.vocab_size + rows)
+    torch.testing.assert_close(model(**inputs).logits, before)
+    assert model.discriminator.get_input_embeddings().weight.shape == model.get_input_embeddings().weight.shape
+    train_a_step(model, batch)
+
+
+def test_samples_are_of_the_decoder_of_the_generator():
+    model, batch = make_deberta(), make_batch()
+    outputs = model(**batch)
+    scores = model.generator(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    is_predicted = batch["labels"] != -100
+    expected = sampled_tokens(scores[is_predicted].detach().clone(), batch["random_bits"][is_predicted])
+    assert torch.equal(outputs.corrupted_ids[is_predicted], expected)
+    assert model.generator.config.num_hidden_layers == 1 and model.generator.config.enhanced_mask_decoder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding_sharing": "half"}, "embedding_sharing='half' must be one of all, gdes, none"),
+        ({"detection_weight": 0}, "detection_weight=0 must be above 0"),
+    ],
+)
+def test_options_out_of_range_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        get_objective("rtd").with_options(**options)
+    assert get_objective("rtd").with_options(detection_weight=7).loss_weights == {"mlm": 1.0, "rtd": 7}
+    model = ReplacedTokenDetectionModel(HfeDebertaV2Config(**DEBERTA), detection_weight=7)
+    batch = make_batch()
+    outputs = model.eval()(**batch)
+    expected = outputs.mlm.nll / outputs.mlm.count + 7 * outputs.rtd.nll / outputs.rtd.count
+    torch.testing.assert_close(outputs.loss, expected)
+
+
 # --- the objective ---
 
 
@@ -387,7 +510,7 @@ def test_families_without_a_discriminator_are_refused():
 
 def test_one_checkpoint_is_refused_where_two_models_are_trained():
     with pytest.raises(ValueError, match="--from 'folder' is one model, and objective rtd trains two"):
-        get_objective("rtd").of_checkpoint(SimpleNamespace(option="--from", source="folder"))
+        get_objective("rtd").of_checkpoint(SimpleNamespace(option="--from", source="folder", file=lambda name: None))
 
 
 def test_what_the_card_says():

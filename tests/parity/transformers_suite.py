@@ -20,7 +20,18 @@ from pathlib import Path
 import pytest
 
 
-FAMILIES = ("bert", "roberta", "albert", "xlm-roberta", "xlm", "distilbert", "electra", "xlnet", "modernbert")
+FAMILIES = (
+    "bert",
+    "roberta",
+    "albert",
+    "xlm-roberta",
+    "xlm",
+    "distilbert",
+    "electra",
+    "xlnet",
+    "modernbert",
+    "deberta-v2",
+)
 
 
 class Outcomes:

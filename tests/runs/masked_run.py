@@ -26,6 +26,20 @@ MASKED = {
         "masking": {"preset": "ELECTRA_MASKING"},
         "mask_rate": [0.4, 0.3],
     },
+    "deberta": {
+        "family": "deberta-v2",
+        "objective": "rtd",
+        "model": {
+            "hidden_size": 16,
+            "num_attention_heads": 2,
+            "num_hidden_layers": 2,
+            "intermediate_size": 16,
+            "position_buckets": 8,
+            **NO_DROPOUT,
+        },
+        "options": {"embedding_sharing": "gdes", "detection_weight": 10},
+        "masking": {"preset": "DEBERTA_MASKING"},
+    },
     "modernbert": {
         "family": "modernbert",
         "objective": "mlm",

@@ -86,7 +86,7 @@ def test_pairs_have_two_languages_and_text_has_one(words, tmp_path):
 def test_what_a_run_cannot_do_with_translations(words, tmp_path):
     model = {**RECIPES["roberta"], "position_embedding_type": "relative_key"}
     run, tokenizer, sources = opened(recipe_fields("roberta", model=model), words, tmp_path)
-    with pytest.raises(ValueError, match="position_embedding_type='relative_key' counts positions on through a pair"):
+    with pytest.raises(ValueError, match="model: a roberta of distances counts positions on through a pair"):
         run.model_config(tokenizer, sources)
     model = {**RECIPES["roberta"], "type_vocab_size": 2}
     fields = recipe_fields("roberta", model=model) | {"family": "bert", "objective": "nsp"}

@@ -51,6 +51,10 @@ PHASE = {"steps": 6, "length": 24, "examples": 4}
         ("ettin-150m", 432_958, 7999, 576 * 7999, 8e-4, 0.98, 22, 768),
         ("electra-small", 1_000_000, 128, 128 * 128, 5e-4, 0.999, 12, 256),
         ("electra-base", 766_000, 512, 256 * 512, 2e-4, 0.999, 12, 768),
+        ("deberta-v3-xsmall", 1_000_000, 512, 64 * 512, 3e-4, 0.999, 12, 384),
+        ("deberta-v3-small", 1_000_000, 512, 256 * 512, 1e-4, 0.999, 6, 768),
+        ("deberta-v3-base", 1_000_000, 512, 256 * 512, 1e-4, 0.999, 12, 768),
+        ("deberta-v3-large", 1_000_000, 512, 256 * 512, 1e-4, 0.999, 24, 1024),
     ],
 )
 def test_the_papers_settings(name, steps, length, tokens, rate, beta2, layers, width):

@@ -36,8 +36,9 @@ def test_muon_has_the_matrices_of_layers_and_nothing_else(config_class):
             continue
         with torch.device("meta"):
             model = model_class(config_class(num_hidden_layers=2))
+        trained = getattr(model, "trained_models", (model,)) if objective.name == "rtd" else (model,)
         parts = parts_of_matrices(model)
-        layers = (1 if family in SHARING else 2) * (2 if objective.name == "rtd" else 1)
+        layers = sum(1 if family in SHARING else each.config.num_hidden_layers for each in trained)
         assert len(parts) == layers * OWN_MATRICES.get(family, 6)
         assert not [name for name in parts if re.search(NOT_MATRICES, name)]
         others = [name for name, weight in model.named_parameters() if weight.dim() > 1 and name not in parts]
