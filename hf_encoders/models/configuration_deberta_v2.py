@@ -72,6 +72,8 @@ class HfeDebertaV2Config(BertFieldsConfig):
     LEAST_TYPES: ClassVar[int] = 0
     EMBEDDING_SHARING: ClassVar[str] = "gdes"  # with the generator
     ABSENT: ClassVar[dict[str, str]] = {"position_embedding_type": "distances are those of relative_attention"}
+    # Fields that transformers' class reads without declaring them.
+    UNDECLARED: ClassVar[tuple[str, ...]] = ("position_buckets", "norm_rel_ebd", "share_att_key", "cls_dropout")
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("deberta_v2", "HfeDebertaV2")
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm", "rtd"]
     # Distances have no last one; a table of positions does.

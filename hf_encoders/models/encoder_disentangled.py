@@ -125,6 +125,9 @@ class DisentangledSelfAttention(EncoderSelfAttention):
         if can_split and tokens.longest > SHORT and self.adds_to_scores(tokens) and not has_gaps(tokens):
             inputs = *heads, *tokens.derived["distances"]
             return attend_to_each(*inputs, tokens.lengths(), self.scaling, self._dropout), None
+        if implementation == "sdpa" and heads[0].device.type == "cpu":
+            # torch's kernel takes no mask with a gradient, and what it falls back on rounds otherwise.
+            implementation = "eager"
         return self._attend_padded(heads, tokens, implementation)
 
     def adds_to_scores(self, tokens: FlatTokens) -> bool:

@@ -6,7 +6,6 @@ pooler in the heads for sequences; an optional decoder of masked tokens that kno
 one score per token, for pre-training. Leaves out: v2's convolution, embeddings of another width.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from .encoder_blocks import (
     PredictionHead,
     activation,
     in_chunks,
+    through_layers,
 )
 from .encoder_detection import EncoderForTokenDetection
 from .encoder_disentangled import DisentangledSelfAttention
@@ -88,20 +88,23 @@ class DebertaV2Encoder(LayerStack):
         has_norm = config.norm_rel_ebd == "layer_norm"
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if has_norm else None
 
-    def distance_table(self) -> torch.Tensor | None:
+    def distance_table(self, device: torch.device) -> torch.Tensor | None:
         """Return the table of distances, normalised, `(rows, D)`."""
         if self.rel_embeddings is None:
             return None
         # A call of the module, not a read of its weight: offloaded weights are there during the call only.
-        device = next(self.layer.parameters()).device
         table = self.rel_embeddings(torch.arange(self.rel_embeddings.num_embeddings, device=device))
         return table if self.LayerNorm is None else self.LayerNorm(table)
 
-    def layers(self) -> Sequence[Callable[..., torch.Tensor]]:
-        """Return the layers with their table."""
-        table = self.distance_table()
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        table = self.distance_table(hidden_states.device)
         layers = list(self.layer)[: -1 if self.leaves_last else None]
-        return [lambda *inputs, layer=layer: layer(*inputs, table) for layer in layers]
+        layers = [lambda *inputs, layer=layer: layer(*inputs, table) for layer in layers]
+        recorder = self.recorder if output_hidden_states else None
+        return through_layers(layers, hidden_states, tokens, output_attentions, recorder)
 
 
 class HfeDebertaV2PreTrainedModel(EncoderPreTrainedModel):
@@ -161,7 +164,7 @@ class HfeDebertaV2Model(EncoderModel, HfeDebertaV2PreTrainedModel):
         keys and values are those states. `EnhancedMaskDecoder` in `DeBERTa/apps/models/masked_language_model.py` of
         microsoft/DeBERTa.
         """
-        table, last = self.encoder.distance_table(), self.encoder.layer[-1]
+        table, last = self.encoder.distance_table(hidden_states.device), self.encoder.layer[-1]
         positions = tokens.derived.get("positions")
         positions = tokens.columns(hidden_states.device) if positions is None else positions
         queries = self.embeddings.position_embeddings(positions.index_select(0, places))
@@ -344,8 +347,8 @@ class DebertaV2SequenceHead:
     has_pooler = False
 
     def _add_head(self) -> None:
-        super()._add_head()
         self.pooler = DebertaV2Pooler(self.config)
+        super()._add_head()
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
         """Return scores of `(S, num_scores)`."""

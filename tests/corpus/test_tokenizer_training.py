@@ -26,6 +26,7 @@ PUBLISHED = {
     "albert": {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4},
     "xlm": {"bos": 0, "eos": 1, "cls": 1, "sep": 1, "pad": 2, "unk": 3, "mask": 5},
     "xlnet": {"unk": 0, "bos": 1, "eos": 2, "cls": 3, "sep": 4, "pad": 5, "mask": 6},
+    "deberta-v2": {"pad": 0, "cls": 1, "sep": 2, "unk": 3, "mask": "last"},
     "modernbert": {"mask": "last"},  # the last of five; in the published vocabulary 83 spare ones follow
 }
 PUBLISHED["xlm-roberta"] = PUBLISHED["roberta"]
