@@ -193,7 +193,7 @@ def run(arguments: argparse.Namespace) -> int:
     begun = phases_of(noted) if arguments.recipe is None and noted is not None else None
     recipe = with_own_decay(recipe, arguments, begun)
     positions = arguments.positions or POSITIONS[0]
-    if recipe.model:
+    if recipe.model and config.has_position_table:
         longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
         say(f"{longer}: its table is extended (--positions {positions}).")
     auto_class = recipe.own_objective.auto_class

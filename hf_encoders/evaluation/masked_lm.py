@@ -252,7 +252,7 @@ def masked_token_scores(
     if isinstance(model, EncoderForMaskedLM):
         outputs = model.encode(input_ids, attention_mask)
         wanted = places_of(outputs.tokens.flatten(is_wanted), on_host(is_wanted))
-        return model.mlm_head(outputs.last_hidden_state.index_select(0, wanted)).float()
+        return model.mlm_head(model.states_at(outputs.last_hidden_state, outputs.tokens, wanted)).float()
     if model.get_output_embeddings() is None:
         raise ValueError(f"a {type(model).__name__} has no MLM head: load it with AutoModelForMaskedLM.")
 

@@ -21,11 +21,11 @@ ABSENT_MEANS = {
     "position_biased_input": True,
     "pos_att_type": None,
 }
-NOT_BUILT = {  # fields of v1 and v2, with the values that change nothing
-    "conv_kernel_size": (0, "the convolution of v2"),
-    "embedding_size": (None, "embeddings of another width"),
-    "attention_head_size": (None, "heads of another width"),
-    "pooler_hidden_size": (None, "a pooler of another width"),
+NOT_BUILT = {  # fields of v1 and v2
+    "conv_kernel_size": "the convolution of v2",
+    "embedding_size": "embeddings of another width",
+    "attention_head_size": "heads of another width",
+    "pooler_hidden_size": "a pooler of another width",
 }
 
 
@@ -72,12 +72,11 @@ class HfeDebertaV2Config(BertFieldsConfig):
     LEAST_TYPES: ClassVar[int] = 0
     EMBEDDING_SHARING: ClassVar[str] = "gdes"  # with the generator
     ABSENT: ClassVar[dict[str, str]] = {"position_embedding_type": "distances are those of relative_attention"}
-    # Fields that transformers' class reads without declaring them.
     UNDECLARED: ClassVar[tuple[str, ...]] = ("position_buckets", "norm_rel_ebd", "share_att_key", "cls_dropout")
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("deberta_v2", "HfeDebertaV2")
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm", "rtd"]
     # Distances have no last one; a table of positions does.
-    LIMITS_LENGTH: ClassVar[bool] = property(lambda self: self.position_biased_input)
+    LIMITS_LENGTH: ClassVar[bool] = property(lambda self: self.position_biased_input or self.enhanced_mask_decoder)
 
     vocab_size: int = 128100
     type_vocab_size: int = 0
@@ -99,12 +98,15 @@ class HfeDebertaV2Config(BertFieldsConfig):
 
     def __post_init__(self, **kwargs: Any):
         """Check the fields, and write what their values stand for."""
-        for name, (value, part) in NOT_BUILT.items():
-            if kwargs.get(name, value) not in (value, self.hidden_size, None):
-                raise ValueError(f"{name}={kwargs[name]}: {part} is not built: use transformers' own class.")
-            kwargs.pop(name, None)
+        neutral = dict.fromkeys(NOT_BUILT, self.hidden_size) | {"conv_kernel_size": 0}
+        neutral["attention_head_size"] = self.hidden_size // max(self.num_attention_heads, 1)
+        for name, part in NOT_BUILT.items():
+            if (value := kwargs.pop(name, None)) not in (None, neutral[name]):
+                raise ValueError(f"{name}={value}: {part} is not built: use transformers' own class.")
         if isinstance(self.pos_att_type, str):
             self.pos_att_type = [term.strip() for term in self.pos_att_type.lower().split("|")]
+        if "layer_norm" in [part.strip() for part in self.norm_rel_ebd.lower().split("|")]:
+            self.norm_rel_ebd = "layer_norm"
         if self.max_relative_positions < 1:  # as it was trained, also when more positions are read later
             self.max_relative_positions = self.max_position_embeddings
         super().__post_init__(**kwargs)
@@ -115,6 +117,7 @@ class HfeDebertaV2Config(BertFieldsConfig):
         self._require("pos_att_type", set(types) <= set(TERMS), f"must be of {', '.join(TERMS)}")
         is_known = self.norm_rel_ebd in ("layer_norm", "none")
         self._require("norm_rel_ebd", is_known, "must be layer_norm or none")
+        self._require("position_buckets", self.position_buckets != 1, "must be at least 2, or below 1 for none")
         self._require("pooler_dropout", 0 <= self.pooler_dropout < 1, "must be a probability in [0, 1)")
         is_possible = not (self.enhanced_mask_decoder and self.position_biased_input)
         remedy = "needs position_biased_input=False: its queries have the positions"
@@ -150,7 +153,9 @@ class HfeDebertaV2Config(BertFieldsConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """As in transformers, also for fields that the file does not have."""
-        return super().from_dict({**ABSENT_MEANS, **config_dict}, **kwargs)
+        # Saved by transformers before it had the field `legacy`.
+        legacy = {"legacy": True} if "DebertaV2ForMaskedLM" in (config_dict.get("architectures") or ()) else {}
+        return super().from_dict({**ABSENT_MEANS, **legacy, **config_dict}, **kwargs)
 
     def generator_config(self) -> "HfeDebertaV2Config":
         """Return the generator's configuration: the same width, `generator_depth` of the layers, and the decoder."""

@@ -83,6 +83,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
     ABSENT: ClassVar[dict[str, str]] = {}  # BERT's fields that are none here -> why; refused with other values
     LEAST_TYPES: ClassVar[int] = 1  # `type_vocab_size`
     LIMITS_LENGTH: ClassVar[bool] = True  # whether `max_position_embeddings` is the most that can be read
+    UNDECLARED: ClassVar[tuple[str, ...]] = ()  # fields that transformers' class reads without declaring them
     PHASE_FIELDS: ClassVar[tuple[str, ...]] = ()  # that a phase of a run may change: none that decides a shape
     STUDENT_OF: ClassVar[tuple[str, ...]] = ()  # families whose students are of this one by default
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`

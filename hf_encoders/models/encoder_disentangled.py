@@ -101,7 +101,7 @@ class DisentangledSelfAttention(EncoderSelfAttention):
         if rows is None:
             rows = tokens.derived["table_rows"] = table_rows(self.config, tokens.longest)
         if not torch.compiler.is_compiling():  # a graph has no bounds that depend on values
-            first, last = int(rows[0]), int(rows[-1])
+            first, last = int(rows.min()), int(rows.max())
             table, rows = table[first : last + 1], rows - first
         table = self.pos_dropout(table)
         table, rows = table.to(matmul_dtype(table)), rows.to(table.device, non_blocking=True)
@@ -156,7 +156,7 @@ class DisentangledSelfAttention(EncoderSelfAttention):
     def attend_from(
         self,
         states: torch.Tensor,
-        places: torch.Tensor,
+        places: torch.Tensor | None,
         hidden_states: torch.Tensor,
         tokens: FlatTokens,
         table: torch.Tensor | None,
@@ -165,14 +165,24 @@ class DisentangledSelfAttention(EncoderSelfAttention):
 
         Args:
             states (`torch.Tensor` of shape `(P, D)`): Rows that queries are made of.
-            places (`torch.LongTensor` of shape `(P,)`): Index of the token in whose place each row stands, rising.
+            places (`torch.LongTensor` of shape `(P,)`, *optional*): Index of the token in whose place each row stands,
+                rising; None: there is one for each token.
             hidden_states (`torch.Tensor` of shape `(N, D)`): Of the tokens.
 
         Returns:
             `torch.Tensor` of shape `(P, D)`.
+
+        Raises:
+            ValueError: for masks of more than one flag per token.
         """
-        if tokens.attention_mask is not None and tokens.attention_mask.dim() != 2:
-            raise ValueError("attention_mask must be of shape (B, T) with enhanced_mask_decoder=True.")
+        if tokens.is_causal or (tokens.attention_mask is not None and tokens.attention_mask.dim() != 2):
+            name = (
+                "is_causal=True" if tokens.is_causal else f"attention_mask of {tokens.attention_mask.dim()} dimensions"
+            )
+            raise ValueError(
+                f"{name}: the decoder of masked tokens (enhanced_mask_decoder=True) sees all tokens of a sequence: "
+                "leave it out, or pass attention_mask of shape (B, T)."
+            )
         self._project_distances(table, tokens)
         hidden_states, device = hidden_states.to(matmul_dtype(hidden_states)), states.device
         shape = (-1, self.num_attention_heads, self.attention_head_size)
@@ -181,18 +191,22 @@ class DisentangledSelfAttention(EncoderSelfAttention):
             tokens.to_sequences(project(linear, hidden_states).view(shape)).transpose(1, 2)
             for linear in (self.key_proj, self.value_proj)
         )
-        sequences = tokens.of_tokens(torch.arange(tokens.num_sequences, device=device)).index_select(0, places)
-        counts = sequences.bincount(minlength=tokens.num_sequences)
-        most = int(counts.max())
-        slots = torch.arange(len(places), device=device) - (counts.cumsum(0) - counts).index_select(0, sequences)
-        slots = slots + sequences * most
+        columns = tokens.columns(device)
+        if places is None:
+            query, columns = tokens.to_sequences(query), tokens.to_sequences(columns)
+        else:
+            sequences = tokens.of_tokens(torch.arange(tokens.num_sequences, device=device)).index_select(0, places)
+            counts = sequences.bincount(minlength=tokens.num_sequences)
+            most = int(counts.max())
+            slots = torch.arange(len(places), device=device) - (counts.cumsum(0) - counts).index_select(0, sequences)
+            slots = slots + sequences * most
 
-        def of_sequences(rows: torch.Tensor) -> torch.Tensor:  # (P, *) -> (S, most, *)
-            grid = rows.new_zeros(len(counts) * most, *rows.shape[1:]).index_copy(0, slots, rows)
-            return grid.view(len(counts), most, *rows.shape[1:])
+            def of_sequences(rows: torch.Tensor) -> torch.Tensor:  # (P, *) -> (S, most, *)
+                grid = rows.new_zeros(len(counts) * most, *rows.shape[1:]).index_copy(0, slots, rows)
+                return grid.view(len(counts), most, *rows.shape[1:])
 
-        query = of_sequences(query).transpose(1, 2)
-        columns = of_sequences(tokens.columns(device).index_select(0, places))
+            query, columns = of_sequences(query), of_sequences(columns.index_select(0, places))
+        query = query.transpose(1, 2)
         distances = columns[:, :, None] - torch.arange(tokens.longest, device=device)
         bias = self._scores_at(query, key, distances, tokens) if self.adds_to_scores(tokens) else None
         if (is_real := tokens.sequence_mask()) is not None:
@@ -202,7 +216,10 @@ class DisentangledSelfAttention(EncoderSelfAttention):
             context = nn.functional.scaled_dot_product_attention(
                 query, key, value, attn_mask=bias, dropout_p=self._dropout, scale=self.scaling
             )
-        return context.transpose(1, 2).flatten(0, 1).index_select(0, slots).flatten(1)
+        context = context.transpose(1, 2)
+        if places is None:
+            return tokens.from_sequences(context).flatten(1)
+        return context.flatten(0, 1).index_select(0, slots).flatten(1)
 
 
 def distance_scores(
@@ -251,7 +268,8 @@ def attend_to_each(
     At least in float32: in bfloat16 every new length is compiled.
     """
     exact = torch.promote_types(query.dtype, torch.float32)
-    terms, longest, contexts = [None if x is None else x.to(exact) for x in (keys, queries)], max(lengths), []
+    terms, contexts = [None if x is None else x.to(exact) for x in (keys, queries)], []
+    longest = (next(x.shape[1] for x in terms if x is not None) + 1) // 2  # that padding was added to
     heads = views_of_sequences(lengths, *(x.to(exact) for x in (query, key, value)))
     with torch.autocast("cpu", enabled=False):
         for length, *its_heads in zip(lengths, *heads, strict=True):
@@ -337,6 +355,6 @@ def _gradients_in_graph(
         weights = (scores * scaling).softmax(dim=-1)
         mask = _mask(weights, seed, dropout)
         context = (weights if mask is None else weights * mask) @ value
-        given = [x for x in tensors if x is not None]
-        gradients = iter(torch.autograd.grad(context, given, gradient, create_graph=True))
+        inputs = [x for x in tensors if x is not None]
+        gradients = iter(torch.autograd.grad(context, inputs, gradient, create_graph=True))
     return [None if x is None else next(gradients) for x in tensors]

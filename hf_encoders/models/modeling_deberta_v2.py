@@ -42,9 +42,9 @@ from .encoder_tokens import FlatTokens
 class DebertaV2Embeddings(EncoderEmbeddings):
     """Word embeddings; positions and token types where the configuration has them."""
 
-    def __init__(self, config: HfeDebertaV2Config):
+    def __init__(self, config: HfeDebertaV2Config, for_mask_decoder: bool):
         super().__init__(config, config.hidden_size)
-        if config.enhanced_mask_decoder:  # not added to the words
+        if for_mask_decoder:  # not added to the words
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
 
 
@@ -140,14 +140,15 @@ class HfeDebertaV2Model(EncoderModel, HfeDebertaV2PreTrainedModel):
     """DeBERTa without a head.
 
     Args:
-        for_mask_decoder (`bool`): Whether `decode` follows, which the last layer is left to.
+        for_mask_decoder (`bool`): Whether `decode` follows, which the last layer is left to; that one's states and
+            weights are not recorded.
     """
 
     pooler = None
 
     def __init__(self, config: HfeDebertaV2Config, for_mask_decoder: bool = False):
         super().__init__(config)
-        self.embeddings = DebertaV2Embeddings(config)
+        self.embeddings = DebertaV2Embeddings(config, for_mask_decoder)
         self.encoder = DebertaV2Encoder(config, for_mask_decoder)
         self.post_init()
 
@@ -157,8 +158,8 @@ class HfeDebertaV2Model(EncoderModel, HfeDebertaV2PreTrainedModel):
             tokens.derived["positions"] = tokens.flatten_ids(position_ids)
         return super().embed(tokens, *inputs)
 
-    def decode(self, hidden_states: torch.Tensor, tokens: FlatTokens, places: torch.Tensor) -> torch.Tensor:
-        """Return states at `places`, `(P,)`, that know their positions: `(N, D)` -> `(P, D)` [3.2].
+    def decode(self, hidden_states: torch.Tensor, tokens: FlatTokens, places: torch.Tensor | None) -> torch.Tensor:
+        """Return states at `places`, `(P,)`, or all, that know their positions: `(N, D)` -> `(P, D)` [3.2].
 
         The last layer runs twice, from queries that begin as the states of the layer before it and the position;
         keys and values are those states. `EnhancedMaskDecoder` in `DeBERTa/apps/models/masked_language_model.py` of
@@ -167,8 +168,10 @@ class HfeDebertaV2Model(EncoderModel, HfeDebertaV2PreTrainedModel):
         table, last = self.encoder.distance_table(hidden_states.device), self.encoder.layer[-1]
         positions = tokens.derived.get("positions")
         positions = tokens.columns(hidden_states.device) if positions is None else positions
-        queries = self.embeddings.position_embeddings(positions.index_select(0, places))
-        queries = queries + hidden_states.index_select(0, places)
+        queries = hidden_states
+        if places is not None:
+            positions, queries = positions.index_select(0, places), queries.index_select(0, places)
+        queries = queries + self.embeddings.position_embeddings(positions)
         for _ in range(2):
             queries = last(hidden_states, tokens, False, table, queries, places)
         return queries
@@ -289,9 +292,7 @@ class HfeDebertaV2ForMaskedLM(EncoderForMaskedLM, HfeDebertaV2PreTrainedModel):
         """Return as in the base class, by the decoder if there is one."""
         if not self.config.enhanced_mask_decoder:
             return super().states_at(hidden_states, tokens, places)
-        if places is None:
-            places = torch.arange(tokens.num_tokens, device=hidden_states.device)
-        return self.deberta.decode(hidden_states, tokens, places) if len(places) else hidden_states[:0]
+        return self.deberta.decode(hidden_states, tokens, places)
 
 
 class DebertaV2MaskPredictions(nn.Module):

@@ -263,7 +263,9 @@ class StudentWithTeacher:
             is_item = is_real
             if self.distillation.soft_targets == "predicted":
                 is_item = outputs.tokens.flatten(labels.to(states.device)) != IGNORED
-            sums["ce"] = self._soft_target_sums(states, teacher_states, is_item)
+            with torch.no_grad():
+                read_by_teacher = self.teacher.states_at(teacher_states, teachers.tokens)
+            sums["ce"] = self._soft_target_sums(self.states_at(states, outputs.tokens), read_by_teacher, is_item)
         if "cos" in self.loss_terms:
             sums["cos"] = cosine_sums(states, teacher_states, is_real)
         return sums

@@ -44,6 +44,7 @@ CHOICES = {
 }
 # Options that say which tokens are predicted.
 CHOICE_OPTIONS = {"mask_probability", "unit", "units", "num_masked", "at_least_one", "max_predictions"}
+NOT_IN_WINDOWS = {"unit", "units", "at_least_one", "frequency_power", "count_special_tokens", "share_of_words"}
 CHOICE_OPTIONS |= {"pass_over_long_words", "frequency_power", "share_of_words", "count_special_tokens"}
 
 
@@ -69,7 +70,8 @@ class Masking:
         num_masked (`str`, *optional*, defaults to `"rounded"`): Number to mask in an example: `"rounded"`, the share,
             rounded up or down at random so that it is right on average; `"nearest"`, rounded half to even;
             `"bernoulli"`, each token or word independently; `"windows"`, one token of each window of
-            `1 / mask_probability` tokens, rounded down, from the first on until `max_predictions` (DeBERTa v3).
+            `1 / mask_probability` tokens, rounded down, from the first on until `max_predictions` (DeBERTa v3: of six,
+            so that 0.15 predicts a sixth).
         at_least_one (`bool`, *optional*, defaults to `True`): Whether that number is at least one.
         max_predictions (`int`, *optional*): Most predicted tokens in an example.
         pass_over_long_words (`bool`, *optional*, defaults to `False`): False chooses every word, phrase or entity with
@@ -193,10 +195,14 @@ class Masking:
             raise ValueError("replacement_per='word' needs units of words: set unit, or units without 'token'.")
         if self.similar_replace_probability and self.replacement_per != "word":
             raise ValueError("similar_replace_probability replaces words: set replacement_per='word' and unit='word'.")
-        if self.num_masked == "windows" and (self.levels != {"token": 1.0} or power is not None):
-            raise ValueError(
-                "num_masked='windows' chooses tokens, each as likely: leave unit and frequency_power out."
-            )
+        if self.num_masked == "windows":
+            if unread := sorted(self.changed.keys() & NOT_IN_WINDOWS):
+                raise ValueError(f"num_masked='windows' chooses tokens, each as likely: leave {unread[0]} out.")
+            if self.mask_probability > 0.5:
+                raise ValueError(
+                    f"mask_probability={self.mask_probability} has windows of one token, which are all predicted: "
+                    "num_masked='windows' takes at most 0.5."
+                )
         if power is not None and (self.levels != {"token": 1.0} or is_bernoulli or self.mask_special_tokens):
             raise ValueError(
                 f"frequency_power={power} samples a number of ordinary tokens: it needs unit='token', "

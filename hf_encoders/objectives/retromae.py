@@ -442,8 +442,8 @@ class RetroMAE(MaskedLanguageModelling):
         """
         if not config.has_position_table and not getattr(config, "rope_parameters", None):
             raise ValueError(
-                f"position_embedding_type={config.position_embedding_type!r}: the decoder of {self.name} asks by "
-                "position: use an encoder with absolute positions."
+                f"model: the decoder of {self.name} asks by position, which a {config.model_type} of distances has "
+                "not: use an encoder with absolute positions."
             )
         encoder = super().new_model(config)
         model = RetroMAEModel(config, encoder)

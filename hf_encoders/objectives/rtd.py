@@ -125,15 +125,30 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         self.post_init()
 
     def share_embeddings(self, are_trained: bool) -> None:
-        """Give the generator the discriminator's embeddings, or the discriminator differences from its tables."""
-        mine, its = (model.base_model for model in (self.discriminator, self.generator))
-        if self.embedding_sharing == "all":
-            its.embeddings = mine.embeddings
-            self.generator.tie_weights()
+        """Give the generator the discriminator's embeddings, or the discriminator differences from its tables.
+
+        Raises:
+            ValueError: for tables of other sizes.
+        """
+        embeddings, of_generator = (model.base_model.embeddings for model in (self.discriminator, self.generator))
+        sizes = [model.config.hidden_size for model in (self.discriminator, self.generator)]
         for name in self.disentangled:
-            table, ours = getattr(its.embeddings, name), getattr(mine.embeddings, name)
-            difference = ours.weight - table.weight if are_trained else None
-            setattr(mine.embeddings, name, DisentangledEmbedding(table, difference))
+            table, before = getattr(of_generator, name), getattr(embeddings, name)
+            if table.weight.shape != before.weight.shape:
+                raise ValueError(
+                    f"generator: its {name} have the shape {tuple(table.weight.shape)}, the discriminator's "
+                    f"{tuple(before.weight.shape)} (widths {sizes[1]} and {sizes[0]}): give the generator that it was "
+                    f"trained with, or embedding_sharing='none'."
+                )
+            difference = before.weight - table.weight if are_trained else None
+            setattr(embeddings, name, DisentangledEmbedding(table, difference))
+        if self.embedding_sharing != "all":
+            return
+        own = dict(of_generator.named_children()).keys() - dict(embeddings.named_children()).keys()
+        for name in own:  # such as positions that only a generator reads
+            embeddings.add_module(name, of_generator.get_submodule(name))
+        self.generator.base_model.embeddings = embeddings
+        self.generator.tie_weights()
 
     @property
     def disentangled(self) -> list[str]:
@@ -292,7 +307,7 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
 
         Raises:
             ValueError: if there is no generator, one of the two lacks weights (as when they are exchanged), or they
-                were not trained together, so that their embeddings differ; as in both.
+                were not trained together, so that embeddings differ that are to be the same; as in both.
         """
         fields, _ = PreTrainedConfig.get_config_dict(source, **kwargs)
         config_class = config_class_of(str(fields.get("model_type")).removeprefix("hfe_"))
@@ -306,7 +321,7 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             remedy = f"give the generator that {source} was trained with, generator=..."
             raise ValueError(f"generator: {where} cannot be loaded ({first_line(error)}): {remedy}.") from error
         tables, twins = (model.base_model.embeddings.state_dict() for model in (discriminator, trained_generator))
-        are_equal = tables.keys() == twins.keys() and all(torch.equal(tables[name], twins[name]) for name in tables)
+        are_equal = all(torch.equal(table, twins.get(name, table[:0])) for name, table in tables.items())
         if (embedding_sharing or config_class.EMBEDDING_SHARING) == "all" and not are_equal:
             raise ValueError(
                 f"the embeddings of {source} and of its generator, {generator or GENERATOR_FOLDER}, differ: give the "
@@ -326,17 +341,34 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         """
         for model, path in ((self.discriminator, Path(folder)), (self.generator, Path(folder, GENERATOR_FOLDER))):
             load_own_weights(model, path)
+        with torch.no_grad():
+            for name in self.disentangled:
+                table = getattr(self.discriminator.base_model.embeddings, name)
+                table.weight.sub_(table.tables[0].weight)
         if not self.load_differences(Path(folder, GENERATOR_FOLDER)) and self.disentangled:
             raise ValueError(f"{folder} has no {GENERATOR_FOLDER}/{DIFFERENCES_FILE}: resume the run that wrote it.")
 
     @torch.no_grad()
     def load_differences(self, folder: Path) -> bool:
-        """Load the differences of tables that a folder has, exact as they were; return whether it has them."""
+        """Load the differences of tables that a folder has, exact as they were; return whether it has them.
+
+        Raises:
+            ValueError: for those of another discriminator.
+        """
         file = folder / DIFFERENCES_FILE
         if not (self.disentangled and file.is_file()):
             return False
         for name, difference in load_file(file).items():
-            getattr(self.discriminator.base_model.embeddings, name).weight.copy_(difference)
+            table = getattr(self.discriminator.base_model.embeddings, name)
+            largest = table.tables[0].weight.abs().max() + difference.abs().max().to(table.weight)
+            rounding = 8 * torch.finfo(difference.dtype).eps * largest.item()  # of the saved sum
+            same_shape = table.weight.shape == difference.shape
+            if not (same_shape and torch.allclose(table.weight, difference.to(table.weight), rtol=0, atol=rounding)):
+                raise ValueError(
+                    f"{file}: {name} are not the discriminator's, which was changed or is another one: delete the "
+                    "file, or give the generator that it was trained with."
+                )
+            table.weight.copy_(difference)
         return True
 
 
@@ -486,6 +518,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         if self.initial is None or torch.get_default_device().type == "meta":
             return ReplacedTokenDetectionModel(config, **options)
         discriminator, trained_generator = super().new_model(config), self._generator(self.initial)
+        self.initial.extend(trained_generator, config)
         discriminator.config.set_generator(trained_generator.config)
         model = ReplacedTokenDetectionModel(discriminator.config, discriminator, trained_generator, **options)
         model.new_weights = frozenset(f"discriminator.{name}" for name in discriminator.new_weights)

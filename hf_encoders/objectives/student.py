@@ -120,8 +120,8 @@ def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Seque
     if config.model_type != family:
         if not config.has_position_table:
             raise ValueError(
-                f"position_embedding_type={config.position_embedding_type!r}: the teacher's token types go into "
-                f"absolute positions: choose the family {family} for the student."
+                f"model: the teacher's token types go into absolute positions, which a {config.model_type} of "
+                f"distances has not: choose the family {family} for the student."
             )
         weights = getattr(student, f"weights_of_{family}")(weights)
     take_weights(student, weights)

@@ -114,7 +114,7 @@ def native_config(config: EncoderConfig) -> PreTrainedConfig:
     """Return a native configuration as transformers' own class, without references to code."""
     native = native_class(config, "AutoModel").config_class
     fields = config.to_dict()
-    known = {field.name for field in dataclasses.fields(native)}.union(getattr(config, "UNDECLARED", ()))
+    known = {field.name for field in dataclasses.fields(native)}.union(config.UNDECLARED)
     left_out = {f.name for f in dataclasses.fields(config) if f.name not in known and fields.get(f.name) == f.default}
     return native(**{name: value for name, value in fields.items() if name not in left_out | OF_CODE})
 

@@ -146,6 +146,10 @@ class Initial:
         model.new_weights, model.unused_weights = frozenset(missing), frozenset(unused)
         return model
 
+    def extend(self, model: PreTrainedModel, config: EncoderConfig) -> None:
+        """Give another model of the checkpoint's folder as many positions as the run's."""
+        extend_positions(model, config.max_position_embeddings, self.positions)
+
     def teacher(self) -> PreTrainedModel:
         """Return the model with its masked-LM head, in float32; ValueError for a checkpoint without it."""
         if type(self.config) not in transformers.AutoModelForMaskedLM._model_mapping:

@@ -273,9 +273,11 @@ def test_a_published_pair_of_deberta_becomes_a_folder_that_trains_on(tmp_path):
     documents = [" ".join(words) + "." for words in itertools.permutations(["some", "words", "of", "a", "text"])]
     (tmp_path / "text" / "text.txt").write_text("\n\n".join(documents))
     options = ["--objective", "rtd", "--max-steps", "2", "--use-cpu", "True", "--output", str(tmp_path / "adapted")]
+    options += ["--max-length", "520"]  # of which the generator's table has 512
     assert main(["adapt", str(tmp_path / "out"), "--corpus", str(tmp_path / "text"), *options]) == 0
     adapted = ReplacedTokenDetectionModel.from_pretrained(tmp_path / "adapted" / "model")
     assert adapted.generator.config.num_hidden_layers == 2
+    assert adapted.generator.deberta.embeddings.position_embeddings.num_embeddings == 520
     words, before = (each.generator.get_input_embeddings().weight for each in (adapted, pair))
     assert not torch.equal(words, before) and torch.allclose(words, before, atol=0.01)
 

@@ -153,12 +153,12 @@ def test_an_older_transformers_is_refused_before_its_lack_of_a_name(monkeypatch:
         runpy.run_path(str(models / "encoder_configuration.py"))
 
 
-def test_a_bert_checkpoint_carries_at_most_3085_lines() -> None:
+def test_a_bert_checkpoint_carries_at_most_3086_lines() -> None:
     """What a security reviewer has to read before `trust_remote_code=True`."""
     modeling = PACKAGE / "models" / "modeling_bert.py"
     files = {modeling.name, *(Path(path).name for path in get_relative_import_files(modeling))}
     assert "configuration_bert.py" in files and len(files) <= 12
-    assert sum(len((PACKAGE / "models" / name).read_text(encoding="utf-8").splitlines()) for name in files) <= 3085
+    assert sum(len((PACKAGE / "models" / name).read_text(encoding="utf-8").splitlines()) for name in files) <= 3086
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -125,6 +125,18 @@ def test_gradients_are_those_of_transformers(variant: str, padding: str) -> None
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_columns_that_no_row_reaches_change_nothing(padding: str) -> None:
+    """`pad_to_multiple_of`, and padding to the longest input."""
+    _, model = twins()
+    batch = batch_of(90, padding, rows=3)
+    real = batch["attention_mask"].bool()
+    pad = (0, 30) if padding == "right" else (30, 0)
+    wider = {name: nn.functional.pad(value, pad) for name, value in batch.items()}
+    expected, found = (one.detach() for one in (model(**batch).logits[real], model(**wider).logits))
+    torch.testing.assert_close(found[wider["attention_mask"].bool()], expected, atol=1e-10, rtol=0)
+
+
 def test_packed_rows_see_nothing_of_each_other() -> None:
     _, model = twins()
     batch = batch_of(40, "right", rows=3)
@@ -196,9 +208,20 @@ def test_the_decoder_reads_the_positions_that_are_given() -> None:
     expected = model(**batch).logits
     assert torch.equal(model(**batch, position_ids=columns).logits, expected)
     assert not torch.allclose(model(**batch, position_ids=columns + 5).logits, expected)
-    mask = torch.ones(2, 1, 12, 12)
-    with pytest.raises(ValueError, match=r"attention_mask must be of shape \(B, T\)"):
-        model(batch["input_ids"], attention_mask=mask)
+    for arguments in ({"attention_mask": torch.ones(2, 1, 12, 12)}, {"is_causal": True}):
+        with pytest.raises(
+            ValueError, match=r"(attention_mask of 4|is_causal=True).*pass attention_mask of shape \(B, T"
+        ):
+            model(batch["input_ids"], **arguments)
+    with pytest.raises(ValueError, match="max_position_embeddings=40 allows 40"):
+        model(**batch_of(41, "none"))
+
+
+def test_the_decoder_has_gradients_without_predicted_tokens() -> None:
+    """Another process may have some, and waits for them."""
+    model, batch = make_decoder_model(), batch_of(12, "right")
+    model.train()(**batch, labels=torch.full_like(batch["input_ids"], -100)).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_a_generator_is_no_model_of_plain_transformers(tmp_path) -> None:
@@ -250,6 +273,15 @@ def test_published_files_are_read_as_they_are_meant() -> None:
     ours = HfeDebertaV2Config.from_dict(plain.to_dict())
     assert (ours.relative_attention, ours.position_biased_input, ours.legacy) == (False, True, True)
     assert (ours.position_buckets, ours.norm_rel_ebd, ours.share_att_key) == (-1, "none", False)
+    # Before transformers had the field `legacy`, its class saved the head of v1.
+    old = {
+        **published,
+        "architectures": ["DebertaV2ForMaskedLM"],
+        "norm_rel_ebd": "Layer_Norm",
+        "attention_head_size": 64,
+    }
+    read = HfeDebertaV2Config.from_dict(old)
+    assert read.legacy and read.norm_rel_ebd == "layer_norm"
 
 
 @pytest.mark.parametrize(
@@ -257,6 +289,8 @@ def test_published_files_are_read_as_they_are_meant() -> None:
     [
         ({"conv_kernel_size": 3}, "conv_kernel_size=3: the convolution of v2 is not built: use transformers' own"),
         ({"embedding_size": 8}, "embedding_size=8: embeddings of another width"),
+        ({"attention_head_size": 16}, "attention_head_size=16: heads of another width"),
+        ({"position_buckets": 1}, "position_buckets=1 must be at least 2"),
         ({"pos_att_type": "p2p"}, "pos_att_type=.*must be of c2p, p2c"),
         ({"norm_rel_ebd": "batch"}, "norm_rel_ebd='batch' must be layer_norm or none"),
         ({"pooler_dropout": 1.0}, r"pooler_dropout=1.0 must be a probability in \[0, 1\)"),
@@ -278,6 +312,17 @@ def test_more_positions_leave_the_buckets_as_they_were() -> None:
     config.max_position_embeddings = 2048
     assert torch.equal(table_rows(config, 700), before)
     assert not config.LIMITS_LENGTH and HfeDebertaV2Config(position_biased_input=True).LIMITS_LENGTH
+    assert HfeDebertaV2Config(enhanced_mask_decoder=True).LIMITS_LENGTH
+
+
+def test_texts_longer_than_few_positions_are_read() -> None:
+    config = HfeDebertaV2Config(**SIZES, max_position_embeddings=32)  # with buckets for 128
+    stock = transformers.DebertaV2Model(transformers.DebertaV2Config.from_dict(config.to_dict())).eval()
+    model = HfeDebertaV2Model(config).eval()
+    model.load_state_dict(stock.state_dict())
+    batch = batch_of(90, "none")
+    found = [one(**batch).last_hidden_state for one in (model, stock)]
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("size", [50, 70])

@@ -104,8 +104,13 @@ def test_one_token_of_each_window_of_six_is_predicted(tokenizer):
     short = predicted_sets(masker, [CLS, *range(5, 13), SEP], 300)  # a window of six and one of two
     assert {len(each) for each in short} == {2} and {each[1] for each in short} == {7, 8}
     assert predicted_sets(masker, ids, 2, rate=0.5)[0][:2] in {(i, j) for i in (1, 2) for j in (3, 4)}
-    with pytest.raises(ValueError, match="num_masked='windows' chooses tokens.*leave unit"):
-        Masking(num_masked="windows", unit="word")
+    for options, message in (
+        ({"unit": "word"}, "num_masked='windows' chooses tokens.*leave unit"),
+        ({"at_least_one": False}, "leave at_least_one out"),
+        ({"mask_probability": 0.6}, "mask_probability=0.6 has windows of one token.*at most 0.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Masking(num_masked="windows", **options)
 
 
 def test_bernoulli_counts_vary_as_coins_do(tokenizer):

@@ -20,6 +20,7 @@ from hf_encoders import (
     SentenceBlocks,
     get_objective,
 )
+from hf_encoders.evaluation.masked_lm import masked_token_scores
 from hf_encoders.models import encoder_losses
 from hf_encoders.models.encoder_detection import detection_sums
 from hf_encoders.objectives import presets, rtd
@@ -448,7 +449,30 @@ def test_a_pair_is_saved_as_transformers_reads_it_and_goes_on_bit_for_bit(sharin
         torch.testing.assert_close(load(tmp_path / "one")(**batch).loss, model(**batch).loss)
         with pytest.raises(ValueError, match=f"has no generator/{DIFFERENCES_FILE}: resume the run"):
             make_deberta(sharing).load_folder(tmp_path / "one")
+        model.discriminator.save_pretrained(tmp_path / "gathered")  # another one in its place
+        with pytest.raises(ValueError, match="word_embeddings are not the discriminator's.*delete the file"):
+            load(tmp_path / "gathered")
     assert not any(DIFFERENCES_FILE in name for name in published_files(tmp_path / "gathered"))
+
+
+def test_all_embeddings_of_deberta_may_be_shared_and_other_sizes_may_not(tmp_path: Path):
+    model, batch = make_deberta("all"), make_batch()
+    train_a_step(model, batch)
+    assert model.generator.get_input_embeddings() is model.discriminator.get_input_embeddings()
+    model.save_pretrained(tmp_path)
+    again = ReplacedTokenDetectionModel.from_pretrained(tmp_path, embedding_sharing="all")
+    assert torch.equal(again(**batch).loss, model(**batch).loss)
+    wide = type(model.generator)(HfeDebertaV2Config(**{**DEBERTA, "hidden_size": 24, "enhanced_mask_decoder": True}))
+    with pytest.raises(ValueError, match=r"generator: its word_embeddings have the shape \(60, 24\).*trained with"):
+        ReplacedTokenDetectionModel(model.config, type(model.discriminator)(model.config), wide)
+
+
+def test_what_reads_a_generator_reads_its_decoder():
+    model, batch = make_deberta().generator, make_batch()
+    inputs = [batch[name] for name in ("input_ids", "attention_mask")]
+    is_wanted = batch["labels"] != -100
+    expected = model(*inputs).logits[is_wanted]
+    torch.testing.assert_close(masked_token_scores(model, *inputs, is_wanted), expected)
 
 
 @pytest.mark.parametrize("sharing", ["gdes", "none"])
