@@ -75,7 +75,7 @@ def test_relative_positions_go_to_a_student_of_the_same_family_only() -> None:
     student = student_from(teacher, range(5), "bert")
     batch = make_batch(teacher.config)
     torch.testing.assert_close(logits(student, **batch), logits(teacher, **batch), atol=0, rtol=0)
-    with pytest.raises(ValueError, match="token types go into absolute positions: choose the family bert"):
+    with pytest.raises(ValueError, match="token types go into absolute positions, .*: choose the family bert"):
         student_from(teacher)
 
 
