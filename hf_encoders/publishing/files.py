@@ -332,6 +332,11 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
     return model.eval()
 
 
+def is_native_model(model: PreTrainedModel) -> bool:
+    """Return whether transformers has a class of the same name, so with the same head, that computes the same."""
+    return model.config.is_native and hasattr(transformers, type(model).__name__.removeprefix("Hfe"))
+
+
 def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:
     """Return the arguments of `from_pretrained` that prevent a randomly initialised pooler."""
     may_have = auto_class == "AutoModel" and may_have_pooler(type(model))

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_encoders.loading import read_config
-from hf_encoders.publishing.files import pooler_arguments, saved_head
+from hf_encoders.publishing.files import is_native_model, pooler_arguments, saved_head
 from hf_encoders.publishing.secrets import is_secret, without_tokens
 from hf_encoders.tokenizer_loading import DEFAULT_LENGTH, UNLIMITED, load_tokenizer
 
@@ -167,7 +167,7 @@ def loads_of(directory: Path, model: PreTrainedModel, head: str) -> list[Load]:
     has_tokenizer = (directory / "tokenizer_config.json").exists()
     tokens = load_tokenizer(directory)(PROBED_TEXT)["input_ids"] if has_tokenizer else None
     expected, arguments = outputs_of(model, batch), pooler_arguments(model, head)
-    ways = ["remote", "plain"] if model.config.is_native else ["remote"]
+    ways = ["remote", "plain"] if is_native_model(model) else ["remote"]
     return [Load(directory, way, head, batch, expected, tokens, arguments) for way in ways]
 
 

@@ -245,7 +245,9 @@ def test_what_retromae_refuses():
         objective.with_options(decoder_mask_probability=1)
     with pytest.raises(ValueError, match="decoder_mask_probability=0 must be"):
         DataCollatorForRetroMAE(make_tokenizer(), decoder_mask_probability=0)
-    with pytest.raises(ValueError, match="asks by position, which a bert of distances has not: use an encoder with absolute positions"):
+    with pytest.raises(
+        ValueError, match="asks by position, which a bert of distances has not: use an encoder with absolute positions"
+    ):
         objective.new_model(tiny_config(config_class_of("bert"), position_embedding_type="relative_key"))
     with pytest.raises(ValueError, match="xlnet has no head"):
         objective.model_class(config_class_of("xlnet"))

@@ -202,3 +202,14 @@ def test_what_a_card_lacks_is_found():
     first, second = check_card(empty, TrainingRecord(), set())
     assert not first.is_error and "no licence is stated" in first.text
     assert not second.is_error and "objectives, corpus" in second.text
+
+
+def test_a_head_that_transformers_lacks_is_loaded_with_our_code_only(tmp_path: Path) -> None:
+    """Its `AutoModelForPreTraining` gives another class for the same configuration, DeBERTa's."""
+    family = next(family for family in FAMILIES if family.name == "deberta-v2")
+    model = make_model(family, "AutoModelForPreTraining")
+    folder = save(family, "AutoModelForPreTraining", tmp_path / "model")
+    assert [load.way for load in other_process.loads_of(folder, model, "AutoModelForPreTraining")] == ["remote"]
+    assert "Plain transformers has no class with this head" in str(make_model_card(model, RECORD, "me/mine"))
+    encoder = make_model(family, "AutoModel")
+    assert [load.way for load in other_process.loads_of(folder, encoder, "AutoModel")] == ["remote", "plain"]
