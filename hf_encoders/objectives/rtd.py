@@ -138,15 +138,15 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
                 raise ValueError(
                     f"generator: its {name} have the shape {tuple(table.weight.shape)}, the discriminator's "
                     f"{tuple(before.weight.shape)} (widths {sizes[1]} and {sizes[0]}): give the generator that it was "
-                    f"trained with, or embedding_sharing='none'."
+                    "trained with, or embedding_sharing='none'."
                 )
             difference = before.weight - table.weight if are_trained else None
             setattr(embeddings, name, DisentangledEmbedding(table, difference))
         if self.embedding_sharing != "all":
             return
-        own = dict(of_generator.named_children()).keys() - dict(embeddings.named_children()).keys()
-        for name in own:  # such as positions that only a generator reads
-            embeddings.add_module(name, of_generator.get_submodule(name))
+        for name, table in of_generator.named_children():
+            if not hasattr(embeddings, name):  # such as positions that only a generator reads
+                embeddings.add_module(name, table)
         self.generator.base_model.embeddings = embeddings
         self.generator.tie_weights()
 
@@ -531,7 +531,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         """Return the objective for models that begin as a discriminator and the generator in its folder.
 
         Raises:
-            ValueError: for a checkpoint without a generator, and tables of positions that were to become longer.
+            ValueError: for a checkpoint without a generator.
         """
         if initial.file(f"{GENERATOR_FOLDER}/config.json") is None:
             raise ValueError(
