@@ -9,12 +9,11 @@ equal without dropout.
 """
 
 import argparse
-import statistics
 
 import torch
 import transformers
 
-from benchmarks.distillation_step import step_of
+from benchmarks.distillation_step import compare_steps, step_of
 from hf_encoders import HfeDebertaV2Config, HfeDebertaV2ForMaskedLM
 
 
@@ -57,13 +56,7 @@ def main() -> None:
             return model(**batch).loss
 
     steps = [step_of(model.train(), lambda model=model: loss_of(model)) for model in (ours, stock)]
-    for step in steps:
-        step()
-    rounds = [tuple(step() for step in steps) for _ in range(options.rounds)]
-    for name, seconds in zip(("here", "transformers"), zip(*rounds, strict=True), strict=True):
-        print(f"{name}: {statistics.median(seconds):.3f} s ({min(seconds):.3f} to {max(seconds):.3f})")
-    ratios = sorted(stock_time / time_here for time_here, stock_time in rounds)
-    print(f"ratio: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+    compare_steps(*steps, options.rounds)
 
 
 if __name__ == "__main__":

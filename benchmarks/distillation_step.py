@@ -80,6 +80,18 @@ def step_of(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], 
     return step
 
 
+def compare_steps(here: Callable[[], float], transformers: Callable[[], float], num_rounds: int) -> None:
+    """Print the seconds of two steps that are taken in turns, and their ratio in each round, after one to warm up."""
+    steps = {"here": here, "transformers": transformers}
+    for step in steps.values():
+        step()
+    rounds = [[step() for step in steps.values()] for _ in range(num_rounds)]
+    for name, seconds in zip(steps, zip(*rounds, strict=True), strict=True):
+        print(f"{name}: {statistics.median(seconds):.3f} s ({min(seconds):.3f} to {max(seconds):.3f})")
+    ratios = sorted(stock_time / time_here for time_here, stock_time in rounds)
+    print(f"ratio: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
