@@ -46,7 +46,7 @@ def load_tokenizer(
         logger.warning_once(f"{what}: the ids are those of {kind}, written in Python: tokenizer.json is not read.")
     tokenizer.init_kwargs.pop("auto_map", None)  # code that was not run, and would be named where it is saved
     # Without files transformers 5 returns a tokenizer with special tokens only.
-    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
+    if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):  # by token: it may have one twice
         raise ValueError(f"{what} has no tokenizer, or one with special tokens only: {remedy}")
     if warning := lost_capitals(tokenizer):
         logger.warning_once(f"{what}: {warning}")

@@ -12,7 +12,7 @@ from hf_encoders import HfeRobertaConfig, tokenizer_loading, train_tokenizer
 from hf_encoders.cli import main
 from hf_encoders.loading import read_config
 from hf_encoders.publishing.files import published_files, save_tokenizer
-from hf_encoders.registration import config_class_of
+from hf_encoders.registration import config_class_of, configurations
 from hf_encoders.tokenizer_loading import load_tokenizer
 from tests.finetuning.tiny import save_encoder
 from tests.hub.tiny_checkpoints import BERT
@@ -214,3 +214,11 @@ def test_camembert_without_a_tokenizer_json(tmp_path):
     assert ids == load_tokenizer(tmp_path)("The pump failed").input_ids and tokenizer.unk_token_id not in ids
     config.save_pretrained(tmp_path / "saved")
     assert read_config(tmp_path / "saved").tokenizer_class == "CamembertTokenizer"
+
+
+@pytest.mark.parametrize("config_class", configurations(), ids=lambda config_class: config_class.model_type)
+def test_a_folder_without_a_tokenizer_is_refused_for_every_family(config_class, tmp_path):
+    """transformers makes one of special tokens, of which DeBERTa's has two twice."""
+    config_class().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has no tokenizer.*save it there with tokenizer.save_pretrained"):
+        load_tokenizer(str(tmp_path))
